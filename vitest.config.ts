@@ -1,0 +1,20 @@
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vitest/config";
+
+const source = (path: string) => fileURLToPath(new URL(`./packages/perdure/src/${path}`, import.meta.url));
+
+export default defineConfig({
+  // Tests run the sources, so one file runs at once without a build.
+  resolve: {
+    alias: [
+      { find: /^perdure$/, replacement: source("index.ts") },
+      { find: /^perdure\/([a-z]+)$/, replacement: source("$1.ts") },
+    ],
+  },
+  // Node 20 has Symbol.dispose but not the `using` syntax.
+  oxc: { target: "node20" },
+  test: {
+    include: ["packages/*/test/**/*.test.ts", "examples/**/*.test.ts", "docs/**/*.test.ts"],
+    testTimeout: 30_000,
+  },
+});
