@@ -1,1 +1,1 @@
-export * from "./protocol/json.ts";
+export { type EmittedEvents, runContext, type RunContextOptions } from "./testing/run-context.ts";

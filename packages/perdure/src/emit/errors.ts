@@ -1,5 +1,6 @@
 import { PerdureError } from "../protocol/errors.ts";
 import { type Issue, listIssues } from "../protocol/validate.ts";
+import type { RecordedError } from "../protocol/words.ts";
 
 /** Two blocks would be open in one lane. */
 export class BlockOpenError extends PerdureError {
@@ -105,4 +106,22 @@ export class AgentError extends PerdureError {
   constructor(message: string, options: { readonly code?: string; readonly cause?: unknown } = {}) {
     super(options.code ?? "AGENT_ERROR", message, options.cause === undefined ? undefined : { cause: options.cause });
   }
+}
+
+/** Two questions of one leg have the same id, so no answer could tell them apart. */
+export class DuplicateInterruptError extends PerdureError {
+  override readonly name = "DuplicateInterruptError";
+  constructor(readonly interruptId: string) {
+    super("DUPLICATE_INTERRUPT", `interrupt ${interruptId} was asked twice in this run; give each question an id of its own`);
+  }
+}
+
+/**
+ * What a client may know of a failure: an {@link AgentError} speaks for itself, of everything else only the code is told. Raw texts
+ * of exceptions hold addresses, queries and secrets.
+ */
+export function publicError(error: unknown): RecordedError {
+  if (error instanceof AgentError) return { code: error.code, message: error.message };
+  const code = error instanceof PerdureError ? error.code : "INTERNAL";
+  return { code, message: `The agent failed (${code}).` };
 }
