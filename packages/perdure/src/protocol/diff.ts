@@ -1,0 +1,261 @@
+/**
+ * Finds the patch between two versions of a value that share what did not change, as copy-on-write drafts leave them.
+ *
+ * 1. What is the same reference is not looked into: one comparison. So the cost is that of the containers on the way to the changes.
+ * 2. Object members are told apart by key, array elements by identity: a longest run of kept elements is found, what lies between is paired up
+ *    and compared, the rest is inserted or removed. One `unshift` is one `add`, whatever the length.
+ * 3. No container's operations are longer than replacing it would be.
+ * 4. Two versions that share nothing give a correct patch too, if not the shortest. Equal ones give an empty one.
+ * 5. Pointers are escaped, a new key is `add`, `undefined` is nowhere: such a member counts as absent, such an element as `null`.
+ */
+import type { JsonPatchOperation } from "@ag-ui/core";
+import { escapePointer, isJsonObject, type Json, jsonEqual } from "./json.ts";
+import type { Patch } from "./patch.ts";
+import { estimateBytes, longerThan } from "./size.ts";
+
+type JsonArray = readonly Json[];
+type JsonObject = { readonly [key: string]: Json };
+
+/**
+ * The patch that makes `to` of `from`. Its values are parts of `to`, not copies.
+ */
+export function diff(from: Json, to: Json): Patch {
+  const patch = new PatchWriter();
+  diffValue(patch, "", from, to);
+  return patch.operations;
+}
+
+/** What an operation costs beside its pointers and its value: `{"op":"replace","path":"","value":},` and so on. */
+const FRAME_BYTES = { add: 32, remove: 26, replace: 36, move: 33 };
+
+class PatchWriter {
+  readonly operations: JsonPatchOperation[] = [];
+  #bytes = 0;
+
+  add(path: string, value: Json): void {
+    this.operations.push({ op: "add", path, value: withoutUndefined(value) });
+    this.#bytes += FRAME_BYTES.add + path.length + estimateBytes(value);
+  }
+
+  replace(path: string, value: Json): void {
+    this.operations.push({ op: "replace", path, value: withoutUndefined(value) });
+    this.#bytes += FRAME_BYTES.replace + path.length + estimateBytes(value);
+  }
+
+  remove(path: string): void {
+    this.operations.push({ op: "remove", path });
+    this.#bytes += FRAME_BYTES.remove + path.length;
+  }
+
+  move(from: string, path: string): void {
+    this.operations.push({ op: "move", from, path });
+    this.#bytes += FRAME_BYTES.move + from.length + path.length;
+  }
+
+  /** Lets `write` describe how the container at `path` became `value`, of `members` parts; takes one `replace` instead if that is shorter. */
+  container(path: string, value: Json, members: number, write: () => void): void {
+    const operations = this.operations.length;
+    const bytes = this.#bytes;
+    write();
+    const spent = this.#bytes - bytes;
+    const allowed = spent - FRAME_BYTES.replace - path.length;
+    // A member takes two bytes or more, so most containers need not even be looked at.
+    if (spent === 0 || 2 * members > allowed || longerThan(value, allowed)) return;
+    this.operations.length = operations;
+    this.#bytes = bytes;
+    this.replace(path, value);
+  }
+}
+
+function diffValue(patch: PatchWriter, path: string, from: Json, to: Json): void {
+  if (from === to) return;
+  if (isJsonObject(from) && isJsonObject(to) && !Object.hasOwn(from, "__proto__") && !Object.hasOwn(to, "__proto__")) {
+    const keys = Object.keys(to);
+    patch.container(path, to, keys.length, () => diffObject(patch, path, from, to, keys));
+  } else if (isArray(from) && isArray(to)) {
+    patch.container(path, to, to.length, () => diffArray(patch, path, from, to));
+  } else {
+    patch.replace(path, to);
+  }
+}
+
+/** Listing values is six times quicker than looking them up by key, until V8 keeps an object as a hash table: then it is slower. */
+const VALUES_LISTED = 1000;
+
+function diffObject(patch: PatchWriter, path: string, from: JsonObject, to: JsonObject, keys: readonly string[]): void {
+  const oldKeys = Object.keys(from);
+  const sameKeys = keys.length === oldKeys.length && keys.every((key, i) => key === oldKeys[i]);
+  if (sameKeys && keys.length <= VALUES_LISTED) {
+    const before = Object.values(from);
+    const after = Object.values(to);
+    for (const [i, key] of keys.entries()) if (before[i] !== after[i]) diffMember(patch, path, from, to, key);
+    return;
+  }
+  for (const key of keys) if (from[key] !== to[key]) diffMember(patch, path, from, to, key);
+  if (sameKeys) return;
+  for (const key of oldKeys) if (!Object.hasOwn(to, key)) diffMember(patch, path, from, to, key);
+}
+
+function diffMember(patch: PatchWriter, path: string, from: JsonObject, to: JsonObject, key: string): void {
+  const old = Object.hasOwn(from, key) ? from[key] : undefined;
+  const value = Object.hasOwn(to, key) ? to[key] : undefined;
+  const at = `${path}/${escapePointer(key)}`;
+  if (value === undefined) {
+    if (old !== undefined) patch.remove(at);
+  } else if (old === undefined) {
+    patch.add(at, value);
+  } else if (key !== "constructor") {
+    diffValue(patch, at, old, value);
+  } else if (!jsonEqual(old, value)) {
+    // Clients refuse a pointer that goes on to `constructor/prototype`, so nothing below this key is ever named.
+    patch.replace(at, value);
+  }
+}
+
+function diffArray(patch: PatchWriter, path: string, from: JsonArray, to: JsonArray): void {
+  const gaps = gapsBetween(from, to);
+  const moved = singleMove(from, to, gaps);
+  if (moved !== undefined) {
+    patch.move(`${path}/${moved.from}`, `${path}/${moved.to}`);
+    return;
+  }
+  // Everything left of a gap is already as in `to` when its operations are applied, so positions in `to` are the ones to name.
+  for (const gap of gaps) diffGap(patch, path, from, to, gap);
+}
+
+/** A stretch without kept elements: what stood there before, `from[fromStart]` to before `fromEnd`, and what stands there now. */
+interface Gap {
+  readonly fromStart: number;
+  readonly fromEnd: number;
+  readonly toStart: number;
+  readonly toEnd: number;
+}
+
+function gapsBetween(from: JsonArray, to: JsonArray): Gap[] {
+  const shorter = Math.min(from.length, to.length);
+  let start = 0;
+  while (start < shorter && from[start] === to[start]) start++;
+  let end = 0;
+  while (end < shorter - start && from[from.length - 1 - end] === to[to.length - 1 - end]) end++;
+
+  const middle: Gap = { fromStart: start, fromEnd: from.length - end, toStart: start, toEnd: to.length - end };
+  const gaps: Gap[] = [];
+  let fromStart = start;
+  let toStart = start;
+  for (const [fromEnd, toEnd] of [...keptIn(from, to, middle), [middle.fromEnd, middle.toEnd] as const]) {
+    if (fromStart < fromEnd || toStart < toEnd) gaps.push({ fromStart, fromEnd, toStart, toEnd });
+    fromStart = fromEnd + 1;
+    toStart = toEnd + 1;
+  }
+  return gaps;
+}
+
+type Kept = readonly [fromIndex: number, toIndex: number];
+
+/** Elements of both stretches that stay, in order. */
+function keptIn(from: JsonArray, to: JsonArray, middle: Gap): Kept[] {
+  return keptInPlace(from, to, middle) ?? longestCommonRun(from, to, middle);
+}
+
+/** The elements that stand where they stood, if all others are new; so that many changes in place need no search. */
+function keptInPlace(from: JsonArray, to: JsonArray, { fromStart, fromEnd, toStart, toEnd }: Gap): Kept[] | undefined {
+  if (fromStart === fromEnd || toStart === toEnd) return [];
+  if (fromEnd - fromStart !== toEnd - toStart) return undefined;
+  const kept: Kept[] = [];
+  const gone = new Set<Json | undefined>();
+  for (let i = fromStart; i < fromEnd; i++) {
+    if (from[i] === to[i]) kept.push([i, i]);
+    else gone.add(from[i]);
+  }
+  for (let i = toStart; i < toEnd; i++) if (from[i] !== to[i] && gone.has(to[i])) return undefined;
+  return kept;
+}
+
+/** The longest increasing run of elements found on both sides (patience sorting). */
+function longestCommonRun(from: JsonArray, to: JsonArray, { fromStart, fromEnd, toStart, toEnd }: Gap): Kept[] {
+  const places = new Map<Json | undefined, number[]>();
+  for (let i = fromEnd - 1; i >= fromStart; i--) {
+    const known = places.get(from[i]);
+    if (known === undefined) places.set(from[i], [i]);
+    else known.push(i);
+  }
+  interface Link {
+    readonly kept: Kept;
+    readonly before: Link | undefined;
+  }
+  // ends[n] closes the run of n + 1 elements whose last place in `from` is the smallest.
+  const ends: Link[] = [];
+  for (let toIndex = toStart; toIndex < toEnd; toIndex++) {
+    const fromIndex = places.get(to[toIndex])?.pop();
+    if (fromIndex === undefined) continue;
+    let low = 0;
+    let high = ends.length;
+    while (low < high) {
+      const mid = (low + high) >> 1;
+      if ((ends[mid]?.kept[0] ?? 0) < fromIndex) low = mid + 1;
+      else high = mid;
+    }
+    ends[low] = { kept: [fromIndex, toIndex], before: ends[low - 1] };
+  }
+  const run: Kept[] = [];
+  for (let link = ends.at(-1); link !== undefined; link = link.before) run.push(link.kept);
+  return run.reverse();
+}
+
+/** One element taken out here and put back there, and nothing else changed. */
+function singleMove(from: JsonArray, to: JsonArray, gaps: readonly Gap[]): { from: number; to: number } | undefined {
+  const [a, b] = gaps;
+  if (a === undefined || b === undefined || gaps.length > 2) return undefined;
+  const isTaken = (gap: Gap) => gap.fromEnd - gap.fromStart === 1 && gap.toStart === gap.toEnd;
+  const isPut = (gap: Gap) => gap.fromStart === gap.fromEnd && gap.toEnd - gap.toStart === 1;
+  const [taken, put] = isTaken(a) && isPut(b) ? [a, b] : isTaken(b) && isPut(a) ? [b, a] : [];
+  if (taken === undefined || put === undefined || from[taken.fromStart] !== to[put.toStart]) return undefined;
+  return { from: taken.fromStart, to: put.toStart };
+}
+
+function diffGap(patch: PatchWriter, path: string, from: JsonArray, to: JsonArray, gap: Gap): void {
+  const before = gap.fromEnd - gap.fromStart;
+  const after = gap.toEnd - gap.toStart;
+  const pairs = Math.min(before, after);
+  // An element that was changed and got a new neighbour: pair it with itself, not with the neighbour.
+  const atEnd =
+    before !== after &&
+    likeness(from[gap.fromEnd - 1], to[gap.toEnd - 1]) > likeness(from[gap.fromStart], to[gap.toStart]);
+  const firstPair = atEnd ? after - pairs : 0;
+  const surplus = gap.toStart + (atEnd ? 0 : pairs);
+  for (let i = pairs; i < before; i++) patch.remove(`${path}/${surplus}`);
+  for (let i = 0; i < after - pairs; i++) patch.add(`${path}/${surplus + i}`, to[surplus + i] ?? null);
+  for (let i = 0; i < pairs; i++) {
+    const at = gap.toStart + firstPair + i;
+    const old = atEnd ? gap.fromEnd - pairs + i : gap.fromStart + i;
+    diffValue(patch, `${path}/${at}`, from[old] ?? null, to[at] ?? null);
+  }
+}
+
+/** The share of members of `b` that `a` has too. */
+function likeness(a: Json | undefined, b: Json | undefined): number {
+  if (!isJsonObject(a) || !isJsonObject(b)) return 0;
+  let members = 0;
+  let same = 0;
+  for (const key in b) {
+    members++;
+    if (a[key] === b[key]) same++;
+  }
+  return members === 0 ? 0 : same / members;
+}
+
+/** `value` itself unless `undefined` is somewhere in it: writing it would leave the operation without a value. */
+function withoutUndefined(value: Json): Json {
+  return holdsUndefined(value) ? JSON.parse(JSON.stringify(value) ?? "null") : value;
+}
+
+function holdsUndefined(value: Json | undefined): boolean {
+  if (typeof value !== "object" || value === null) return value === undefined;
+  if (!isJsonObject(value)) return value.some(holdsUndefined);
+  for (const key in value) if (holdsUndefined(value[key])) return true;
+  return false;
+}
+
+function isArray(value: Json): value is JsonArray {
+  return Array.isArray(value);
+}
