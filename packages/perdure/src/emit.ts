@@ -1,5 +1,5 @@
 // The emitting half: what agent code holds.
-export type * from "./emit/types.ts";
+
 export {
   AgentError,
   AnswerInvalidError,
@@ -12,6 +12,7 @@ export {
   LifecycleEventError,
   RunInterrupted,
 } from "./emit/errors.ts";
+export type * from "./emit/types.ts";
 
 // The words it shares with the rest.
 export { PerdureError } from "./protocol/errors.ts";

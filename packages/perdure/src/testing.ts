@@ -1,1 +1,1 @@
-export { type EmittedEvents, runContext, type RunContextOptions } from "./testing/run-context.ts";
+export { type EmittedEvents, type RunContextOptions, runContext } from "./testing/run-context.ts";

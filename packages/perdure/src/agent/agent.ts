@@ -21,7 +21,9 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  */
 export function agent<S = Json>(definition: Agent<S>): Agent<S> {
   if (!NAME.test(definition.name)) {
-    throw new AgentDefinitionError(`agent name ${JSON.stringify(definition.name)} has to match ${NAME}; it is part of a URL`);
+    throw new AgentDefinitionError(
+      `agent name ${JSON.stringify(definition.name)} has to match ${NAME}; it is part of a URL`,
+    );
   }
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${definition.name}" has no run(ctx); give it one`);

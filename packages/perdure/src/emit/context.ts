@@ -4,6 +4,7 @@ import { type Json, toJson } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
 import { validateSync } from "../protocol/validate.ts";
 import { Activity } from "./activity.ts";
+import { Branches, type Strand } from "./branches.ts";
 import { AnswerInvalidError } from "./errors.ts";
 import { type Abandonable, Emitter, within } from "./handle.ts";
 import type { Lane } from "./lane.ts";
@@ -26,7 +27,6 @@ import type {
   ToolCallHandle,
   ToolCallOptions,
 } from "./types.ts";
-import { Branches, type Strand } from "./branches.ts";
 
 type Body<H, T> = (handle: H) => Promise<T> | T;
 
@@ -147,7 +147,11 @@ export class LaneContext<S> extends Emitter<S> implements RunContext<S> {
 
   activity<C extends object>(type: string, content: C): ActivityHandle<C>;
   activity<C extends object, T>(type: string, content: C, body: Body<ActivityHandle<C>, T>): Promise<T>;
-  activity<C extends object, T>(type: string, content: C, body?: Body<ActivityHandle<C>, T>): ActivityHandle<C> | Promise<T> {
+  activity<C extends object, T>(
+    type: string,
+    content: C,
+    body?: Body<ActivityHandle<C>, T>,
+  ): ActivityHandle<C> | Promise<T> {
     this.check("activity()");
     const activity = new Activity<C>(this.scope, type, content);
     return body === undefined ? activity : within(activity, body);

@@ -11,7 +11,10 @@ export class BlockOpenError extends PerdureError {
     /** The block that stands in its way. */
     readonly open: string,
   ) {
-    super("BLOCK_OPEN", `${wanted} has to wait: ${open} is open in this lane; end it first, or give each a lane with ctx.parallel`);
+    super(
+      "BLOCK_OPEN",
+      `${wanted} has to wait: ${open} is open in this lane; end it first, or give each a lane with ctx.parallel`,
+    );
   }
 }
 
@@ -49,7 +52,10 @@ export class ArgumentsInvalidError extends PerdureError {
     readonly toolName: string,
     readonly issues: readonly Issue[],
   ) {
-    super("ARGUMENTS_INVALID", `the arguments of tool call \`${toolName}\` do not fit its schema: ${listIssues(issues)}`);
+    super(
+      "ARGUMENTS_INVALID",
+      `the arguments of tool call \`${toolName}\` do not fit its schema: ${listIssues(issues)}`,
+    );
   }
 }
 
@@ -60,7 +66,10 @@ export class AnswerInvalidError extends PerdureError {
     readonly interruptId: string,
     readonly issues: readonly Issue[],
   ) {
-    super("ANSWER_INVALID", `the answer to interrupt ${interruptId} does not fit its schema: ${listIssues(issues)}; ask again`);
+    super(
+      "ANSWER_INVALID",
+      `the answer to interrupt ${interruptId} does not fit its schema: ${listIssues(issues)}; ask again`,
+    );
   }
 }
 
@@ -68,7 +77,10 @@ export class AnswerInvalidError extends PerdureError {
 export class LifecycleEventError extends PerdureError {
   override readonly name = "LifecycleEventError";
   constructor(readonly eventType: string) {
-    super("LIFECYCLE_EVENT", `${eventType} is the runner's to send: return a value, throw, or call ctx.interrupt instead`);
+    super(
+      "LIFECYCLE_EVENT",
+      `${eventType} is the runner's to send: return a value, throw, or call ctx.interrupt instead`,
+    );
   }
 }
 
@@ -76,7 +88,10 @@ export class LifecycleEventError extends PerdureError {
 export class BacklogFullError extends PerdureError {
   override readonly name = "BacklogFullError";
   constructor(readonly pendingBytes: number) {
-    super("BACKLOG_FULL", `${pendingBytes} bytes of events wait to be taken; await ctx.flushed() or use pipe(), which waits by itself`);
+    super(
+      "BACKLOG_FULL",
+      `${pendingBytes} bytes of events wait to be taken; await ctx.flushed() or use pipe(), which waits by itself`,
+    );
   }
 }
 
@@ -112,7 +127,10 @@ export class AgentError extends PerdureError {
 export class DuplicateInterruptError extends PerdureError {
   override readonly name = "DuplicateInterruptError";
   constructor(readonly interruptId: string) {
-    super("DUPLICATE_INTERRUPT", `interrupt ${interruptId} was asked twice in this run; give each question an id of its own`);
+    super(
+      "DUPLICATE_INTERRUPT",
+      `interrupt ${interruptId} was asked twice in this run; give each question an id of its own`,
+    );
   }
 }
 

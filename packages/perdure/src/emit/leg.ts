@@ -8,7 +8,14 @@
  */
 import { aggregateTokenUsage } from "@ag-ui/core";
 import { parseDuration } from "../protocol/duration.ts";
-import { type AGUIEvent, event, type Interrupt, type Message, PROTOCOL_VERSION, type RunAgentInput } from "../protocol/events.ts";
+import {
+  type AGUIEvent,
+  event,
+  type Interrupt,
+  type Message,
+  PROTOCOL_VERSION,
+  type RunAgentInput,
+} from "../protocol/events.ts";
 import { isJsonObject, type Json, jsonEqual } from "../protocol/json.ts";
 import { jsonSchemaOf } from "../protocol/json-schema.ts";
 import { closingEvent, newWire, type OpenItem, openItems, pendingToolCalls } from "../protocol/verify.ts";
@@ -81,7 +88,11 @@ export class Leg<S> {
     });
     const { promise, resolve } = resolvable();
     this.rested = promise;
-    this.context = new LaneContext<S>(this, new Lane("" as Path, idPrefix(input.runId), takenIds(input.messages)), new Strand(resolve));
+    this.context = new LaneContext<S>(
+      this,
+      new Lane("" as Path, idPrefix(input.runId), takenIds(input.messages)),
+      new Strand(resolve),
+    );
   }
 
   get signal(): AbortSignal {
@@ -94,7 +105,9 @@ export class Leg<S> {
 
   begin(): void {
     const { threadId, runId, parentRunId, state } = this.input;
-    this.outlet.sendUntransformed(event("RUN_STARTED", { threadId, runId, parentRunId, protocolVersion: PROTOCOL_VERSION }));
+    this.outlet.sendUntransformed(
+      event("RUN_STARTED", { threadId, runId, parentRunId, protocolVersion: PROTOCOL_VERSION }),
+    );
     // A client that sent no state patches `{}`.
     if (!jsonEqual(this.state.shown, (state ?? {}) as Json)) this.state.snapshot(this.#send);
   }
@@ -164,8 +177,16 @@ export class Leg<S> {
 
   #closeOpen(isWhole: boolean): void {
     const open = openItems(this.outlet.wire);
-    const cut = open.filter((item) => item.kind === "tool-call" && !isWholeJson(argumentsOf(this.outlet.messages, item.id)));
-    if (cut.length > 0) this.#send(withdrawal(this.outlet.messages, cut.map(({ id }) => id)));
+    const cut = open.filter(
+      (item) => item.kind === "tool-call" && !isWholeJson(argumentsOf(this.outlet.messages, item.id)),
+    );
+    if (cut.length > 0)
+      this.#send(
+        withdrawal(
+          this.outlet.messages,
+          cut.map(({ id }) => id),
+        ),
+      );
     for (const item of open) this.outlet.sendUntransformed(closing(item, isWhole), item.lane);
   }
 

@@ -182,7 +182,14 @@ class TranscriptKeeper {
   }
 }
 
-const touchesNoMessage: ReadonlySet<string> = new Set(["STATE_SNAPSHOT", "STATE_DELTA", "CUSTOM", "RAW", "STEP_STARTED", "STEP_FINISHED"]);
+const touchesNoMessage: ReadonlySet<string> = new Set([
+  "STATE_SNAPSHOT",
+  "STATE_DELTA",
+  "CUSTOM",
+  "RAW",
+  "STEP_STARTED",
+  "STEP_FINISHED",
+]);
 
 function asDelta(event: AGUIEvent): { type: string; id: string; delta: string } | undefined {
   switch (event.type) {

@@ -85,7 +85,8 @@ export class Published {
    */
   follow(event: AGUIEvent & { type: "STATE_SNAPSHOT" | "STATE_DELTA" }, send: Send): void {
     const changes = this.#changes();
-    const shown = event.type === "STATE_SNAPSHOT" ? toJson(event.snapshot, this.label) : apply(this.#shown, event.delta);
+    const shown =
+      event.type === "STATE_SNAPSHOT" ? toJson(event.snapshot, this.label) : apply(this.#shown, event.delta);
     const base = apply(shown, changes);
     this.#show(shown, event, send);
     this.#base = base;
@@ -112,7 +113,9 @@ export class Published {
       try {
         return { ...operation, value: toJson(operation.value, this.label) };
       } catch (error) {
-        throw error instanceof NotJsonError ? new NotJsonError(this.label, operation.path + error.path, error.found) : error;
+        throw error instanceof NotJsonError
+          ? new NotJsonError(this.label, operation.path + error.path, error.found)
+          : error;
       }
     });
   }

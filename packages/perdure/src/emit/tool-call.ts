@@ -19,7 +19,12 @@ export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
     { id = scope.lane.mint("call"), parentMessageId }: ToolCallOptions,
   ) {
     super(scope, id, `tool call \`${name}\` (${id})`, [
-      { type: "TOOL_CALL_START", toolCallId: id, toolCallName: name, ...(parentMessageId !== undefined && { parentMessageId }) },
+      {
+        type: "TOOL_CALL_START",
+        toolCallId: id,
+        toolCallName: name,
+        ...(parentMessageId !== undefined && { parentMessageId }),
+      },
     ]);
     this.resultMessageId = scope.lane.mint("result");
   }
@@ -94,7 +99,11 @@ export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
   }
 }
 
-export function toolResultEvent(messageId: string, toolCallId: string, content: string | readonly ContentPart[]): AGUIEvent {
+export function toolResultEvent(
+  messageId: string,
+  toolCallId: string,
+  content: string | readonly ContentPart[],
+): AGUIEvent {
   return {
     type: "TOOL_CALL_RESULT",
     messageId,

@@ -6,8 +6,8 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
-import { postAgent } from "./post-agent.ts";
 import { refuseForeign } from "./guard.ts";
+import { postAgent } from "./post-agent.ts";
 import { problem } from "./problem.ts";
 
 export interface RuntimeOptions {
@@ -53,7 +53,8 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   if (origins.length > 0) app.use(cors({ origin: [...origins] }));
   app.use(async (c, next) => {
     const principal = options.authorize ? await options.authorize(c.req.raw) : LOCAL;
-    if (principal === null) return problem(401, "UNAUTHORIZED", "say who asks: the authorize hook knows nobody for this request");
+    if (principal === null)
+      return problem(401, "UNAUTHORIZED", "say who asks: the authorize hook knows nobody for this request");
     c.set("principal", principal);
     return await next();
   });
@@ -73,7 +74,9 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   });
   app.all("/agents/:agent", (c) =>
     agents.has(c.req.param("agent"))
-      ? problem(405, "METHOD_NOT_ALLOWED", "an agent is run by POST with a RunAgentInput", { headers: { allow: "POST" } })
+      ? problem(405, "METHOD_NOT_ALLOWED", "an agent is run by POST with a RunAgentInput", {
+          headers: { allow: "POST" },
+        })
       : unknownAgent(c.req.param("agent"), agents),
   );
   app.notFound((c) => problem(404, "NOT_FOUND", `nothing is served at ${c.req.path}; an agent is at /agents/NAME`));
@@ -96,12 +99,17 @@ const LOCAL: Principal = { tenant: "local", subject: "local", scopes: ["answer"]
 function byName(agents: readonly Agent<never>[]): ReadonlyMap<string, Agent<never>> {
   const named = new Map<string, Agent<never>>();
   for (const agent of agents) {
-    if (named.has(agent.name)) throw new PerdureError("AGENT_DEFINITION", `two agents are named "${agent.name}"; rename one`);
+    if (named.has(agent.name))
+      throw new PerdureError("AGENT_DEFINITION", `two agents are named "${agent.name}"; rename one`);
     named.set(agent.name, agent);
   }
   return named;
 }
 
 function unknownAgent(name: string, agents: ReadonlyMap<string, unknown>): Response {
-  return problem(404, "AGENT_NOT_FOUND", `no agent is named "${name}"; there is ${[...agents.keys()].join(", ") || "none"}`);
+  return problem(
+    404,
+    "AGENT_NOT_FOUND",
+    `no agent is named "${name}"; there is ${[...agents.keys()].join(", ") || "none"}`,
+  );
 }

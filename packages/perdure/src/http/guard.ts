@@ -15,10 +15,17 @@ export function isLoopback(hostname: string): boolean {
  *
  * @returns the refusal, or undefined
  */
-export function refuseForeign(request: Request, options: { readonly isOpen: boolean; readonly origins: readonly string[] }): Response | undefined {
+export function refuseForeign(
+  request: Request,
+  options: { readonly isOpen: boolean; readonly origins: readonly string[] },
+): Response | undefined {
   const url = new URL(request.url);
   if (!options.isOpen && !isLoopback(url.hostname)) {
-    return problem(403, "FOREIGN_HOST", `host ${url.host} is not loopback: give createRuntime an authorize hook to serve others`);
+    return problem(
+      403,
+      "FOREIGN_HOST",
+      `host ${url.host} is not loopback: give createRuntime an authorize hook to serve others`,
+    );
   }
   const origin = request.headers.get("origin");
   if (origin === null || options.origins.includes(origin) || options.origins.includes("*")) return undefined;

@@ -1,11 +1,11 @@
-import { InputError } from "../protocol/input.ts";
-import { acceptsEventStream, EVENT_STREAM } from "../protocol/negotiate.ts";
 import type { RunAgentInput } from "../protocol/events.ts";
+import { InputError } from "../protocol/input.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
+import { acceptsEventStream, EVENT_STREAM } from "../protocol/negotiate.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { StateInvalidError } from "../runtime/starting-state.ts";
-import { streamRun, type StreamRunOptions } from "../runtime/stream-run.ts";
+import { type StreamRunOptions, streamRun } from "../runtime/stream-run.ts";
 import { eventStreamResponse } from "./event-stream.ts";
 import { problem } from "./problem.ts";
 
@@ -31,7 +31,11 @@ export async function postAgent<S>(
   try {
     body = await request.json();
   } catch (error) {
-    return problem(400, "INVALID_JSON", `the request body is not JSON: ${error instanceof Error ? error.message : error}`);
+    return problem(
+      400,
+      "INVALID_JSON",
+      `the request body is not JSON: ${error instanceof Error ? error.message : error}`,
+    );
   }
   const { principal, signal, keepAlive, onError, onWarning } = options;
   try {
@@ -44,8 +48,10 @@ export async function postAgent<S>(
     });
     return await eventStreamResponse(events, declaredVersion(body), keepAlive);
   } catch (error) {
-    if (error instanceof InputError) return problem(400, error.code, error.message, { details: error.issues as unknown as Json });
-    if (error instanceof StateInvalidError) return problem(422, error.code, error.message, { details: error.issues as unknown as Json });
+    if (error instanceof InputError)
+      return problem(400, error.code, error.message, { details: error.issues as unknown as Json });
+    if (error instanceof StateInvalidError)
+      return problem(422, error.code, error.message, { details: error.issues as unknown as Json });
     throw error;
   }
 }

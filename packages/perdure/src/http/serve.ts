@@ -26,9 +26,15 @@ export interface Served {
 export async function serve(runtime: Runtime, { port, hostname = "127.0.0.1" }: ServeOptions): Promise<Served> {
   const inUrl = hostname.includes(":") ? `[${hostname}]` : hostname;
   if (!runtime.isOpen && !isLoopback(inUrl)) {
-    throw new PerdureError("AUTHORIZE_MISSING", `serving ${hostname} opens every agent to the network: give createRuntime an authorize hook`);
+    throw new PerdureError(
+      "AUTHORIZE_MISSING",
+      `serving ${hostname} opens every agent to the network: give createRuntime an authorize hook`,
+    );
   }
-  const [{ createServer }, { getRequestListener }] = await Promise.all([import("node:http"), import("@hono/node-server")]);
+  const [{ createServer }, { getRequestListener }] = await Promise.all([
+    import("node:http"),
+    import("@hono/node-server"),
+  ]);
   const server: Server = createServer(getRequestListener(runtime.fetch, { overrideGlobalObjects: false }));
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);

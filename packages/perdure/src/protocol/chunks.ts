@@ -1,130 +1,124 @@
 /**
- * Chunks are a short spelling of START, CONTENT and END. A chunk may leave out its id and then goes on with what is open in its *lane*, which
- * is the subagent that it names, or the parent agent. This file knows what is open, and spells a chunk out; it refuses nothing, that is the
- * verifier's part. The rules are those of `transformChunks` in `@ag-ui/client` 1.0.0.
+ * The order of `*_CHUNK` events, the short spelling that clients expand into START, CONTENT and END (AG-UI.md 2.5). A lane (a
+ * subagent's work, or the parent agent's) has at most one chunk stream. Later chunks may leave its id out until something else of the
+ * lane has closed it.
  */
-import type { AGUIEvent, AGUIEventOf, AGUIEventType } from "./events.ts";
 
-type Chunk = AGUIEventOf<"TEXT_MESSAGE_CHUNK" | "TOOL_CALL_CHUNK" | "REASONING_MESSAGE_CHUNK">;
+import { beginCall } from "./calls.ts";
+import { type Chunk as ChunkEvent, chunksClosedBy } from "./chunk-spelling.ts";
+import type { AGUIEvent } from "./events.ts";
+import { checkOwner, openMessage, refuse } from "./items.ts";
+import type { Chunk, Wire } from "./wire.ts";
 
-/** A message or tool call that a chunk has begun and nothing has closed yet. At most one in a lane. */
-export interface OpenChunk {
-  readonly type: Chunk["type"];
-  readonly id: string;
-  /** The `subagentRunId` of its lane; `null` is the parent agent's. */
-  readonly lane: string | null;
-}
-
-/** `event`, with the id filled in if it is a chunk that goes on with something open. */
-export function withChunkId(open: readonly OpenChunk[], event: AGUIEvent): AGUIEvent {
-  if (!isChunk(event) || idOf(event) !== undefined) return event;
-  const id = continued(open, event)?.id;
-  if (id === undefined) return event;
-  return event.type === "TOOL_CALL_CHUNK" ? { ...event, toolCallId: id } : { ...event, messageId: id };
-}
-
-/** What is open after `event`; `open` itself if that does not change. */
-export function withChunks(open: readonly OpenChunk[], event: AGUIEvent): readonly OpenChunk[] {
-  if (isChunk(event)) return opening(open, event);
-  if (open.length === 0) return open;
-  const closes = CLOSES[event.type];
-  if (closes === "none") return open;
-  if (closes === "all") return [];
-  const lane = ("subagentRunId" in event && event.subagentRunId) || null;
-  return without(open, lane);
-}
-
-/** The events that a chunk with an id stands for, without the END that comes later. Opening what is open already changes nothing. */
-export function spelledOut(chunk: Chunk): AGUIEvent[] {
-  switch (chunk.type) {
+export function verifyChunk(w: Wire, event: ChunkEvent): Wire {
+  const { kind, id, fields } = read(event);
+  const lane = laneOf(w, event, kind, id);
+  const pending = w.chunks?.get(lane);
+  if (pending?.kind === kind && (id === undefined || id === pending.id)) {
+    for (const [name, value] of Object.entries(fields)) {
+      if (value === undefined || value === pending.fields[name]) continue;
+      refuse("chunk-conflict", event, pending.id, `its ${name} is "${pending.fields[name]}", not "${value}"`);
+    }
+    const item = kind === "tool-call" ? w.known.get(pending.id) : w.messages.get(pending.id);
+    checkOwner(w, item, event, pending.id);
+    const more = kind === "tool-call" ? (event.delta ?? "") : "";
+    return more === "" ? w : withChunk(w, lane, { ...pending, args: pending.args + more });
+  }
+  const closed = pending === undefined ? w : closeLane(w, lane);
+  if (id === undefined) refuse("chunk-without-id", event, undefined, "nothing is open that it could go on with");
+  switch (event.type) {
     case "TEXT_MESSAGE_CHUNK": {
-      const { messageId, delta = "", role, name, ...rest } = chunk;
-      if (messageId === undefined) return [];
-      return [
-        { ...rest, ...(role && { role }), ...(name !== undefined && { name }), type: "TEXT_MESSAGE_START", messageId },
-        { ...rest, type: "TEXT_MESSAGE_CONTENT", messageId, delta },
-      ];
+      const { wire } = openMessage(closed, event, "text", id, closed.texts.get(id));
+      const first = { role: event.role ?? "assistant", name: event.name };
+      return withChunk({ ...wire, messagesShown: false }, lane, { kind, id, fields: first, args: "" });
     }
     case "REASONING_MESSAGE_CHUNK": {
-      const { messageId, delta = "", ...rest } = chunk;
-      if (messageId === undefined) return [];
-      return [
-        { ...rest, type: "REASONING_MESSAGE_START", messageId, role: "reasoning" },
-        { ...rest, type: "REASONING_MESSAGE_CONTENT", messageId, delta },
-      ];
+      const { wire } = openMessage(closed, event, "reasoning-message", id, closed.reasonings.get(id));
+      return withChunk({ ...wire, messagesShown: false }, lane, { kind, id, fields, args: "" });
     }
     case "TOOL_CALL_CHUNK": {
-      const { toolCallId, toolCallName, parentMessageId, delta = "", ...rest } = chunk;
-      if (toolCallId === undefined) return [];
-      const args: AGUIEvent = { ...rest, type: "TOOL_CALL_ARGS", toolCallId, delta };
-      if (toolCallName === undefined) return [args];
-      const parent = parentMessageId !== undefined && { parentMessageId };
-      return [{ ...rest, ...parent, type: "TOOL_CALL_START", toolCallId, toolCallName }, args];
+      const { toolCallName } = event;
+      if (toolCallName === undefined) refuse("chunk-without-name", event, id, "a call's first chunk names the tool");
+      const { wire, args } = beginCall(closed, { ...event, toolCallId: id, toolCallName }, "chunk");
+      const chunk = { kind, id, fields, args: args + (event.delta ?? "") };
+      return withChunk({ ...wire, messagesShown: false }, lane, chunk);
     }
+    default:
+      return event satisfies never;
   }
 }
 
-function opening(open: readonly OpenChunk[], event: Chunk): readonly OpenChunk[] {
-  const before = continued(open, event);
-  const id = idOf(event) ?? before?.id;
-  if (id === undefined || before?.id === id) return open;
-  const lane = event.subagentRunId ?? null;
-  return [...without(open, lane), { type: event.type, id, lane }];
+/** The wire without the chunk streams that an event closes. */
+export function closeChunks(w: Wire, event: AGUIEvent): Wire {
+  if (w.chunks === undefined) return w;
+  switch (chunksClosedBy[event.type]) {
+    case "all":
+      return [...w.chunks.keys()].reduce(closeLane, w);
+    case "lane":
+      return closeLane(w, "subagentRunId" in event ? event.subagentRunId : undefined);
+    default:
+      return w;
+  }
 }
 
-/** What `event` goes on with: what has its id, else what is open in its lane, else the only one of its kind. */
-function continued(open: readonly OpenChunk[], event: Chunk): OpenChunk | undefined {
-  const alike = open.filter((chunk) => chunk.type === event.type);
-  const id = idOf(event);
-  if (id !== undefined) return alike.find((chunk) => chunk.id === id);
-  const { subagentRunId } = event;
-  const ofLane = alike.find((chunk) => chunk.lane === (subagentRunId ?? null));
-  return ofLane ?? (subagentRunId === undefined && alike.length === 1 ? alike[0] : undefined);
+/** The wire without the chunk stream of a call, wherever it runs: having its result, the call is complete. */
+export function closeChunkedCall(w: Wire, id: string): Wire {
+  for (const [lane, chunk] of w.chunks ?? []) {
+    if (chunk.kind === "tool-call" && chunk.id === id) return closeLane(w, lane);
+  }
+  return w;
 }
 
-function without(open: readonly OpenChunk[], lane: string | null): readonly OpenChunk[] {
-  return open.some((chunk) => chunk.lane === lane) ? open.filter((chunk) => chunk.lane !== lane) : open;
+function read(event: ChunkEvent): Pick<Chunk, "kind" | "fields"> & { readonly id: string | undefined } {
+  switch (event.type) {
+    case "TEXT_MESSAGE_CHUNK":
+      return { kind: "text", id: event.messageId, fields: { role: event.role, name: event.name } };
+    case "TOOL_CALL_CHUNK": {
+      const { toolCallId: id, toolCallName, parentMessageId } = event;
+      return { kind: "tool-call", id, fields: { toolCallName, parentMessageId } };
+    }
+    case "REASONING_MESSAGE_CHUNK":
+      return { kind: "reasoning-message", id: event.messageId, fields: {} };
+    default:
+      return event satisfies never;
+  }
 }
 
-function idOf(event: Chunk): string | undefined {
-  return event.type === "TOOL_CALL_CHUNK" ? event.toolCallId : event.messageId;
+function laneOf(w: Wire, event: ChunkEvent, kind: Chunk["kind"], id: string | undefined): string | undefined {
+  const owner = event.subagentRunId;
+  const lanes = [...(w.chunks ?? [])].filter(([, chunk]) => chunk.kind === kind);
+  if (id !== undefined) {
+    const [same] = lanes.find(([, chunk]) => chunk.id === id) ?? [];
+    const goesOn = lanes.some(([, chunk]) => chunk.id === id);
+    if (goesOn && owner !== undefined && owner !== same) {
+      refuse(
+        "owner",
+        event,
+        id,
+        `"${id}" belongs to ${same === undefined ? "the parent agent" : `subagent "${same}"`}`,
+      );
+    }
+    return goesOn ? same : owner;
+  }
+  if (owner !== undefined || w.chunks?.get(undefined)?.kind === kind) return owner;
+  if (lanes.length > 1)
+    refuse("chunk-ambiguous", event, undefined, `${lanes.length} lanes have a chunk stream it could mean`);
+  return lanes[0]?.[0];
 }
 
-function isChunk(event: AGUIEvent): event is Chunk {
-  return CLOSES[event.type] === "chunk";
+function withChunk(w: Wire, lane: string | undefined, chunk: Chunk): Wire {
+  return { ...w, chunks: new Map(w.chunks).set(lane, chunk) };
 }
 
-/** What an event closes that chunks have opened: nothing, what is open in its lane, or in all lanes. Chunks decide for themselves. */
-const CLOSES: { readonly [T in AGUIEventType]: "none" | "lane" | "all" | "chunk" } = {
-  RUN_STARTED: "all",
-  RUN_FINISHED: "all",
-  RUN_ERROR: "all",
-  STEP_STARTED: "lane",
-  STEP_FINISHED: "lane",
-  TEXT_MESSAGE_START: "lane",
-  TEXT_MESSAGE_CONTENT: "lane",
-  TEXT_MESSAGE_END: "lane",
-  TEXT_MESSAGE_CHUNK: "chunk",
-  TOOL_CALL_START: "lane",
-  TOOL_CALL_ARGS: "lane",
-  TOOL_CALL_END: "lane",
-  TOOL_CALL_CHUNK: "chunk",
-  TOOL_CALL_RESULT: "lane",
-  STATE_SNAPSHOT: "lane",
-  STATE_DELTA: "lane",
-  MESSAGES_SNAPSHOT: "all",
-  ACTIVITY_SNAPSHOT: "none",
-  ACTIVITY_DELTA: "none",
-  REASONING_START: "lane",
-  REASONING_MESSAGE_START: "lane",
-  REASONING_MESSAGE_CONTENT: "lane",
-  REASONING_MESSAGE_END: "lane",
-  REASONING_MESSAGE_CHUNK: "chunk",
-  REASONING_END: "lane",
-  REASONING_ENCRYPTED_VALUE: "none",
-  SUBAGENT_STARTED: "none",
-  SUBAGENT_FINISHED: "lane",
-  SUBAGENT_ERROR: "lane",
-  RAW: "none",
-  CUSTOM: "lane",
-};
+function closeLane(w: Wire, lane: string | undefined): Wire {
+  const chunk = w.chunks?.get(lane);
+  if (chunk === undefined) return w;
+  const rest = new Map(w.chunks);
+  rest.delete(lane);
+  const call = chunk.kind === "tool-call" ? w.known.get(chunk.id) : undefined;
+  return {
+    ...w,
+    chunks: rest.size === 0 ? undefined : rest,
+    known: call === undefined ? w.known : w.known.set(chunk.id, { ...call, args: chunk.args }),
+  };
+}

@@ -10,7 +10,9 @@ export interface Issue {
 }
 
 /** What validation found: the schema's output, or why there is none. */
-export type Validated<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly issues: readonly Issue[] };
+export type Validated<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly issues: readonly Issue[] };
 
 /** Validates a value against any Standard Schema, also an asynchronous one. */
 export async function validate<S extends Schema>(schema: S, value: unknown): Promise<Validated<Infer<S>>> {
@@ -24,7 +26,8 @@ export async function validate<S extends Schema>(schema: S, value: unknown): Pro
  */
 export function validateSync<S extends Schema>(schema: S, value: unknown): Validated<Infer<S>> {
   const result = schema["~standard"].validate(value);
-  if (result instanceof Promise) throw new TypeError("this schema validates asynchronously; use one that does not here");
+  if (result instanceof Promise)
+    throw new TypeError("this schema validates asynchronously; use one that does not here");
   return settle(result);
 }
 

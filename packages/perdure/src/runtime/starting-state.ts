@@ -22,7 +22,10 @@ export class StateInvalidError extends PerdureError {
 export async function startingState<S>(agent: Agent<S>, input: RunAgentInput): Promise<Json> {
   const sent = (input.state ?? null) as Json;
   const isAbsent = sent === null || (isJsonObject(sent) && Object.keys(sent).length === 0);
-  if (isAbsent) return agent.state === undefined ? (sent ?? {}) : toJson(agent.state.initial(), `initial state of agent "${agent.name}"`);
+  if (isAbsent)
+    return agent.state === undefined
+      ? (sent ?? {})
+      : toJson(agent.state.initial(), `initial state of agent "${agent.name}"`);
   if (agent.state?.schema === undefined) return sent;
   const validated = await validate(agent.state.schema, sent);
   if (!validated.ok) throw new StateInvalidError(agent.name, validated.issues);

@@ -21,7 +21,10 @@ export interface StreamRunOptions {
   /** Who asks. Default: `anonymous` of tenant `default`, without scopes. */
   readonly principal?: Principal;
   /** Gets what clients are not told: the cause of a RUN_ERROR. Default: `console.error`. */
-  readonly onError?: (error: unknown, run: { readonly agent: string; readonly threadId: string; readonly runId: string }) => void;
+  readonly onError?: (
+    error: unknown,
+    run: { readonly agent: string; readonly threadId: string; readonly runId: string },
+  ) => void;
   /** Gets what was odd about the request and was put right. */
   readonly onWarning?: (warning: string) => void;
 }
@@ -36,7 +39,11 @@ const ANONYMOUS: Principal = { tenant: "default", subject: "anonymous", scopes: 
  * @returns the events of one leg, RUN_STARTED first and a terminal event last; `return()` (leaving a `for await`) cancels the run
  * @throws {@link InputError} or {@link StateInvalidError} from the first `next()`, before any event
  */
-export function streamRun<S>(agent: Agent<S>, input: RunAgentInput, options: StreamRunOptions = {}): AsyncIterableIterator<AGUIEvent> {
+export function streamRun<S>(
+  agent: Agent<S>,
+  input: RunAgentInput,
+  options: StreamRunOptions = {},
+): AsyncIterableIterator<AGUIEvent> {
   const queue = new EventQueue();
   const { signal } = options;
   let leg: Leg<S> | undefined;

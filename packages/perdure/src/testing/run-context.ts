@@ -1,5 +1,5 @@
-import type { Sink } from "../emit/outlet.ts";
 import { Leg } from "../emit/leg.ts";
+import type { Sink } from "../emit/outlet.ts";
 import type { RunAgentInput, RunContext, Transformer } from "../emit/types.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { normaliseInput } from "../protocol/input.ts";

@@ -8,7 +8,7 @@ import { describe, expect, it } from "vitest";
 import type { AGUIEvent } from "../../src/protocol/events.ts";
 import { checkShape } from "../../src/protocol/shape.ts";
 import { newWire, verify, verifyEnd } from "../../src/protocol/verify.ts";
-import { initialState, interpret, type Op, program, ProgramError, type ProgramState } from "./programs.ts";
+import { initialState, interpret, type Op, ProgramError, type ProgramState, program } from "./programs.ts";
 
 interface Outcome {
   readonly events: AGUIEvent[];
@@ -31,8 +31,17 @@ async function run(ops: Op[], cancelAt?: { after: number; how: "signal" | "retur
   });
   const stop = new AbortController();
   const events: AGUIEvent[] = [];
-  const input = { threadId: "t", runId: "r", messages: [{ id: "u", role: "user" as const, content: "go" }], tools: [], context: [] };
-  for await (const event of streamRun(subject, input, { signal: stop.signal, onError: (error) => reported.push(error) })) {
+  const input = {
+    threadId: "t",
+    runId: "r",
+    messages: [{ id: "u", role: "user" as const, content: "go" }],
+    tools: [],
+    context: [],
+  };
+  for await (const event of streamRun(subject, input, {
+    signal: stop.signal,
+    onError: (error) => reported.push(error),
+  })) {
     events.push(event);
     if (cancelAt && events.length > cancelAt.after) {
       if (cancelAt.how === "return") break;
@@ -61,7 +70,12 @@ function clientState(events: readonly AGUIEvent[]): unknown {
   for (const event of events) {
     if (event.type === "STATE_SNAPSHOT") state = structuredClone(event.snapshot);
     if (event.type === "STATE_DELTA") {
-      state = fastJsonPatch.applyPatch(state, structuredClone(event.delta) as fastJsonPatch.Operation[], true, false).newDocument;
+      state = fastJsonPatch.applyPatch(
+        state,
+        structuredClone(event.delta) as fastJsonPatch.Operation[],
+        true,
+        false,
+      ).newDocument;
     }
   }
   return state;
@@ -77,7 +91,8 @@ describe("any emitting program", () => {
         const last = events.at(-1);
         const end = last?.type === "RUN_FINISHED" ? (last.outcome?.type ?? "none") : "error";
         ends.set(end, (ends.get(end) ?? 0) + 1);
-        for (const error of reported) expect(error instanceof ProgramError || error instanceof BlockOpenError).toBe(true);
+        for (const error of reported)
+          expect(error instanceof ProgramError || error instanceof BlockOpenError).toBe(true);
         if (end === "success") {
           expect(reported).toEqual([]);
           expect(clientState(events)).toEqual(lastState);

@@ -112,7 +112,10 @@ export const program: fc.Arbitrary<Op[]> = ops(2);
 export class ProgramError extends Error {}
 
 /** Runs a program. Blocks that are forgotten keep their lane, so what follows may fail with BlockOpenError: that is part of the fun. */
-export async function interpret(ctx: RunContext<ProgramState>, program: readonly Op[]): Promise<"returned" | undefined> {
+export async function interpret(
+  ctx: RunContext<ProgramState>,
+  program: readonly Op[],
+): Promise<"returned" | undefined> {
   for (const op of program) {
     if ((await interpretOne(ctx, op)) === "returned") return "returned";
   }
