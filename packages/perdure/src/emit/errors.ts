@@ -1,5 +1,5 @@
 import { PerdureError } from "../protocol/errors.ts";
-import { type Issue, listIssues } from "../protocol/validate.ts";
+import { type Issue, describeIssues } from "../protocol/validate.ts";
 import type { RecordedError } from "../protocol/words.ts";
 
 /** Two blocks would be open in one lane. */
@@ -54,7 +54,7 @@ export class ArgumentsInvalidError extends PerdureError {
   ) {
     super(
       "ARGUMENTS_INVALID",
-      `the arguments of tool call \`${toolName}\` do not fit its schema: ${listIssues(issues)}`,
+      `the arguments of tool call \`${toolName}\` do not fit its schema: ${describeIssues(issues)}`,
     );
   }
 }
@@ -68,7 +68,7 @@ export class AnswerInvalidError extends PerdureError {
   ) {
     super(
       "ANSWER_INVALID",
-      `the answer to interrupt ${interruptId} does not fit its schema: ${listIssues(issues)}; ask again`,
+      `the answer to interrupt ${interruptId} does not fit its schema: ${describeIssues(issues)}; ask again`,
     );
   }
 }

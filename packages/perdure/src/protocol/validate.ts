@@ -1,49 +1,55 @@
-import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { escapePointer } from "./json.ts";
 import type { Infer, Schema } from "./schema.ts";
 
-/** A place in a value and what is wrong there. */
+/** One thing that is wrong with a value. */
 export interface Issue {
-  /** JSON Pointer (RFC 6901) into the value; "" is the value itself. */
+  /** JSON Pointer (RFC 6901) to the part in question; "" is the value itself. */
   readonly path: string;
   readonly message: string;
 }
 
-/** What validation found: the schema's output, or why there is none. */
 export type Validated<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly issues: readonly Issue[] };
 
-/** Validates a value against any Standard Schema, also an asynchronous one. */
-export async function validate<S extends Schema>(schema: S, value: unknown): Promise<Validated<Infer<S>>> {
-  return settle(await schema["~standard"].validate(value));
+/**
+ * What a schema says about a value: a promise only where the schema itself is asynchronous.
+ *
+ * @throws what the schema throws; a schema reports by issues, so that is a bug in it
+ */
+export function validate<S extends Schema>(
+  schema: S,
+  value: unknown,
+): Validated<Infer<S>> | Promise<Validated<Infer<S>>> {
+  const result = schema["~standard"].validate(value);
+  return result instanceof Promise ? result.then(toValidated<S>) : toValidated<S>(result);
 }
 
 /**
- * Validates where nobody can wait.
+ * What a schema says where nobody can wait.
  *
  * @throws TypeError for a schema that validates asynchronously
  */
 export function validateSync<S extends Schema>(schema: S, value: unknown): Validated<Infer<S>> {
-  const result = schema["~standard"].validate(value);
-  if (result instanceof Promise)
-    throw new TypeError("this schema validates asynchronously; use one that does not here");
-  return settle(result);
+  const validated = validate(schema, value);
+  if (validated instanceof Promise) throw new TypeError("this schema validates asynchronously; a synchronous one is needed here");
+  return validated;
 }
 
-function settle<T>(result: StandardSchemaV1.Result<unknown>): Validated<T> {
-  if (result.issues === undefined) return { ok: true, value: result.value as T };
-  return {
-    ok: false,
-    issues: result.issues.map(({ path, message }) => ({ path: (path ?? []).map(token).join(""), message })),
-  };
+type Result = Awaited<ReturnType<Schema["~standard"]["validate"]>>;
+
+function toValidated<S extends Schema>(result: Result): Validated<Infer<S>> {
+  // The schema's own types say that what it lets through is its output.
+  if (!result.issues) return { ok: true, value: result.value as Infer<S> };
+  return { ok: false, issues: result.issues.map(({ message, path }) => ({ path: toPointer(path ?? []), message })) };
 }
 
-function token(segment: PropertyKey | StandardSchemaV1.PathSegment): string {
-  return `/${escapePointer(String(typeof segment === "object" ? segment.key : segment))}`;
+function toPointer(path: readonly (PropertyKey | { readonly key: PropertyKey })[]): string {
+  return path.map((part) => `/${escapePointer(String(typeof part === "object" ? part.key : part))}`).join("");
 }
 
-/** Issues as one line of an error message. */
-export function listIssues(issues: readonly Issue[]): string {
-  return issues.map((issue) => (issue.path === "" ? issue.message : `${issue.path}: ${issue.message}`)).join("; ");
+/** Issues as one line for an error's message: the first few, each with its place. */
+export function describeIssues(issues: readonly Issue[]): string {
+  const shown = issues.slice(0, 8).map(({ path, message }) => (path === "" ? message : `${path}: ${message}`));
+  return issues.length > 8 ? `${shown.join("; ")}; and ${issues.length - 8} more` : shown.join("; ");
 }

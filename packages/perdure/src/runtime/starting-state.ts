@@ -1,7 +1,7 @@
 import { PerdureError } from "../protocol/errors.ts";
 import type { RunAgentInput } from "../protocol/events.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
-import { type Issue, listIssues, validate } from "../protocol/validate.ts";
+import { type Issue, describeIssues, validate } from "../protocol/validate.ts";
 import type { Agent } from "./agent-definition.ts";
 
 /** The state in a request does not fit the agent's schema. */
@@ -11,7 +11,7 @@ export class StateInvalidError extends PerdureError {
     readonly agent: string,
     readonly issues: readonly Issue[],
   ) {
-    super("STATE_INVALID", `the state sent to agent "${agent}" does not fit its schema: ${listIssues(issues)}`);
+    super("STATE_INVALID", `the state sent to agent "${agent}" does not fit its schema: ${describeIssues(issues)}`);
   }
 }
 
