@@ -1,5 +1,5 @@
 import { PerdureError } from "../protocol/errors.ts";
-import { type Issue, describeIssues } from "../protocol/validate.ts";
+import { describeIssues, type Issue } from "../protocol/validate.ts";
 import type { RecordedError } from "../protocol/words.ts";
 
 /** Two blocks would be open in one lane. */

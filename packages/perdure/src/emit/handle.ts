@@ -12,6 +12,8 @@ import type { Outlet } from "./outlet.ts";
 import type { Published } from "./published.ts";
 import type { EmittableEvent, Emitting, Handle } from "./types.ts";
 
+const LIFECYCLE: ReadonlySet<string> = new Set(["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"]);
+
 /** What a lane's emitters work on. */
 export interface Scope {
   readonly outlet: Outlet;
@@ -52,13 +54,10 @@ export class Emitter<S> implements Emitting<S> {
 
   emit(event: EmittableEvent): void {
     this.check("emit()");
-    const raw: AGUIEvent = event;
     // Plain JavaScript can hand over what the type rules out.
-    if (raw.type === "RUN_STARTED" || raw.type === "RUN_FINISHED" || raw.type === "RUN_ERROR") {
-      throw new LifecycleEventError(raw.type);
-    }
-    if (raw.type === "STATE_SNAPSHOT" || raw.type === "STATE_DELTA") this.scope.state.follow(raw, this.send);
-    else this.send(raw);
+    if (LIFECYCLE.has(event.type)) throw new LifecycleEventError(event.type);
+    if (event.type === "STATE_SNAPSHOT" || event.type === "STATE_DELTA") this.scope.state.follow(event, this.send);
+    else this.send(event);
   }
 
   protected readonly send = (...events: readonly AGUIEvent[]): void => {
@@ -133,9 +132,13 @@ export abstract class Block<S> extends Emitter<S> implements Handle<S> {
     return this.#ended;
   }
 
-  /** For `util.inspect` and consoles: kind, id and state; never content. */
+  /** Kind, id and state; never content, which may be secret. */
+  protected describe(): string {
+    return `${this.label} ${this.#ended ? "ended" : "open"}`;
+  }
+
   [Symbol.for("nodejs.util.inspect.custom")](): string {
-    return `<${this.label} ${this.#ended ? "ended" : "open"}>`;
+    return `<${this.describe()}>`;
   }
 }
 

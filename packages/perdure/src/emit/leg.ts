@@ -7,6 +7,7 @@
  * L3. After the terminal event nothing leaves: a left-behind body gets RunInterrupted from each operation.
  */
 import { aggregateTokenUsage } from "@ag-ui/core";
+import { deriveJsonSchema } from "../protocol/derive-schema.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import {
   type AGUIEvent,
@@ -17,7 +18,7 @@ import {
   type RunAgentInput,
 } from "../protocol/events.ts";
 import { isJsonObject, type Json, jsonEqual } from "../protocol/json.ts";
-import { jsonSchemaOf } from "../protocol/json-schema.ts";
+import type { Schema } from "../protocol/schema.ts";
 import { closingEvent, newWire, type OpenItem, openItems, pendingToolCalls } from "../protocol/verify.ts";
 import type { Path, Principal, RecordedError } from "../protocol/words.ts";
 import { Strand } from "./branches.ts";
@@ -114,7 +115,7 @@ export class Leg<S> {
 
   /** Notes a question; the leg ends with it when every strand rests. */
   ask({ id, reason, message, schema, toolCallId, expiresIn, metadata }: Ask, lane: Lane): void {
-    const responseSchema = schema === undefined ? undefined : jsonSchemaOf(schema, "input");
+    const responseSchema = schema === undefined ? undefined : responseSchemaOf(schema);
     const interrupt: Interrupt = {
       id: id ?? lane.mint("interrupt"),
       reason: reason ?? defaultReason(toolCallId, responseSchema),
@@ -187,10 +188,16 @@ export class Leg<S> {
           cut.map(({ id }) => id),
         ),
       );
-    for (const item of open) this.outlet.sendUntransformed(closing(item, isWhole), item.lane);
+    for (const item of open) this.outlet.sendUntransformed(closing(item, isWhole), (item.lane ?? "") as Path);
   }
 
   readonly #send = (sent: AGUIEvent): void => this.outlet.sendUntransformed(sent);
+}
+
+/** A schema that accepts anything may be written as `true`; the wire knows objects only. */
+function responseSchemaOf(schema: Schema): { [key: string]: Json } {
+  const derived = deriveJsonSchema(schema, "input");
+  return isJsonObject(derived) ? { ...derived } : {};
 }
 
 function closing(item: OpenItem, isWhole: boolean): AGUIEvent {

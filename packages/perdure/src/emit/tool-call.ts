@@ -94,8 +94,8 @@ export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
     }
   }
 
-  override [Symbol.for("nodejs.util.inspect.custom")](): string {
-    return `<${this.label} ${this.ended ? "ended" : "open"}, ${new TextEncoder().encode(this.#args).length} bytes of arguments>`;
+  protected override describe(): string {
+    return `${super.describe()}, ${new TextEncoder().encode(this.#args).length} bytes of arguments`;
   }
 }
 

@@ -11,8 +11,7 @@ import { postAgent } from "./post-agent.ts";
 import { problem } from "./problem.ts";
 
 export interface RuntimeOptions {
-  // Each agent has a state type of its own, and a collection of them none in common.
-  readonly agents: readonly Agent<never>[];
+  readonly agents: readonly Agent[];
   /**
    * Says who asks, or nobody (`null`, answered with 401). Without it only loopback is served, and everybody there is one principal.
    */
@@ -96,8 +95,8 @@ export function createRuntime(options: RuntimeOptions): Runtime {
 
 const LOCAL: Principal = { tenant: "local", subject: "local", scopes: ["answer"] };
 
-function byName(agents: readonly Agent<never>[]): ReadonlyMap<string, Agent<never>> {
-  const named = new Map<string, Agent<never>>();
+function byName(agents: readonly Agent[]): ReadonlyMap<string, Agent> {
+  const named = new Map<string, Agent>();
   for (const agent of agents) {
     if (named.has(agent.name))
       throw new PerdureError("AGENT_DEFINITION", `two agents are named "${agent.name}"; rename one`);

@@ -32,7 +32,8 @@ export function validate<S extends Schema>(
  */
 export function validateSync<S extends Schema>(schema: S, value: unknown): Validated<Infer<S>> {
   const validated = validate(schema, value);
-  if (validated instanceof Promise) throw new TypeError("this schema validates asynchronously; a synchronous one is needed here");
+  if (validated instanceof Promise)
+    throw new TypeError("this schema validates asynchronously; a synchronous one is needed here");
   return validated;
 }
 

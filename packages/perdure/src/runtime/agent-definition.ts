@@ -10,7 +10,7 @@ export interface StateDefinition<S> {
 }
 
 /** An agent as the runner needs it: a name, a typed state and a body. */
-export interface Agent<S = never> {
+export interface Agent<S = unknown> {
   readonly name: string;
   readonly description?: string;
   readonly state?: StateDefinition<S>;
@@ -18,5 +18,6 @@ export interface Agent<S = never> {
   readonly transformers?: readonly Transformer[];
   /** What a closed connection means: the run goes on, or it is cancelled. Default `detach`. */
   readonly disconnect?: "detach" | "cancel";
-  readonly run: (ctx: RunContext<S>) => Promise<unknown>;
+  // A method, because methods compare bivariantly: so agents of all states go into one list.
+  run(ctx: RunContext<S>): Promise<unknown>;
 }

@@ -1,7 +1,7 @@
 import { PerdureError } from "../protocol/errors.ts";
 import type { RunAgentInput } from "../protocol/events.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
-import { type Issue, describeIssues, validate } from "../protocol/validate.ts";
+import { describeIssues, type Issue, validate } from "../protocol/validate.ts";
 import type { Agent } from "./agent-definition.ts";
 
 /** The state in a request does not fit the agent's schema. */

@@ -54,7 +54,7 @@ const inside: fc.Arbitrary<Inside> = fc.oneof(
 );
 const insides = fc.array(inside, { maxLength: 4 });
 const leave = fc.constantFrom<Leave[]>("using", "callback", "forget");
-const args = fc.constantFrom([], ["{}"], ['{"a":', "1}"], ['{"a":'], ['{"b":"\\u', '00e9"}'], ["[1,", "2"]);
+const args = fc.constantFrom<string[][]>([], ["{}"], ['{"a":', "1}"], ['{"a":'], ['{"b":"\\u', '00e9"}'], ["[1,", "2"]);
 
 /** Ops that can stand anywhere; `deep` more levels of steps and branches. */
 function ops(deep: number): fc.Arbitrary<Op[]> {
@@ -132,19 +132,18 @@ async function interpretOne(ctx: RunContext<ProgramState>, op: Op): Promise<"ret
       return;
     case "message":
     case "reasoning": {
-      const fill = async (block: { delta(text: string): void } & Pick<RunContext<ProgramState>, "custom">) => {
-        for (const delta of op.deltas) {
-          block.delta(delta);
-          await Promise.resolve();
-        }
-        for (const one of op.inside) touch(block as RunContext<ProgramState>, one);
-      };
-      if (op.leave === "callback") await ctx[op.op]((block) => fill(block));
-      else if (op.leave === "forget") await fill(ctx[op.op]());
-      else {
-        using block = ctx[op.op]();
-        await fill(block);
-      }
+      if (op.op === "message")
+        await leaveBy(
+          op,
+          () => ctx.message(),
+          (body) => ctx.message(body),
+        );
+      else
+        await leaveBy(
+          op,
+          () => ctx.reasoning(),
+          (body) => ctx.reasoning(body),
+        );
       return;
     }
     case "call": {
@@ -196,6 +195,27 @@ async function interpretOne(ctx: RunContext<ProgramState>, op: Op): Promise<"ret
     case "interrupt":
       return ctx.interrupt({ id: op.ask, message: "go on?" });
   }
+}
+
+type TextHandle = Touchable & Disposable & { delta(text: string): void };
+type TextOp = Extract<Op, { deltas: string[] }>;
+
+async function leaveBy(
+  op: TextOp,
+  open: () => TextHandle,
+  within: (body: (handle: TextHandle) => Promise<void>) => Promise<void>,
+): Promise<void> {
+  const fill = async (handle: TextHandle): Promise<void> => {
+    for (const delta of op.deltas) {
+      handle.delta(delta);
+      await Promise.resolve();
+    }
+    for (const one of op.inside) touch(handle, one);
+  };
+  if (op.leave === "callback") return within(fill);
+  const handle = open();
+  await fill(handle);
+  if (op.leave === "using") handle[Symbol.dispose]();
 }
 
 type Touchable = Pick<RunContext<ProgramState>, "state" | "publishState" | "custom" | "emit">;
