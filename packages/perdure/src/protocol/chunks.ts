@@ -38,25 +38,23 @@ export function withChunks(open: readonly OpenChunk[], event: AGUIEvent): readon
 export function spelledOut(chunk: Chunk): AGUIEvent[] {
   switch (chunk.type) {
     case "TEXT_MESSAGE_CHUNK": {
-      const { messageId, delta = "", role, name, ...rest } = chunk;
+      const { messageId, delta, role, name, ...rest } = chunk;
       if (messageId === undefined) return [];
-      return [
-        { ...rest, ...(role && { role }), ...(name !== undefined && { name }), type: "TEXT_MESSAGE_START", messageId },
-        { ...rest, type: "TEXT_MESSAGE_CONTENT", messageId, delta },
-      ];
+      const named = { ...(role !== undefined && { role }), ...(name !== undefined && { name }) };
+      const start: AGUIEvent = { ...rest, ...named, type: "TEXT_MESSAGE_START", messageId };
+      return delta === undefined ? [start] : [start, { ...rest, type: "TEXT_MESSAGE_CONTENT", messageId, delta }];
     }
     case "REASONING_MESSAGE_CHUNK": {
-      const { messageId, delta = "", ...rest } = chunk;
+      const { messageId, delta, ...rest } = chunk;
       if (messageId === undefined) return [];
-      return [
-        { ...rest, type: "REASONING_MESSAGE_START", messageId, role: "reasoning" },
-        { ...rest, type: "REASONING_MESSAGE_CONTENT", messageId, delta },
-      ];
+      const start: AGUIEvent = { ...rest, type: "REASONING_MESSAGE_START", messageId, role: "reasoning" };
+      return delta === undefined ? [start] : [start, { ...rest, type: "REASONING_MESSAGE_CONTENT", messageId, delta }];
     }
     case "TOOL_CALL_CHUNK": {
       const { toolCallId, toolCallName, parentMessageId, delta = "", ...rest } = chunk;
       if (toolCallId === undefined) return [];
       const args: AGUIEvent = { ...rest, type: "TOOL_CALL_ARGS", toolCallId, delta };
+      // Only the first chunk of a call has to name the tool; without a name there is nothing to open.
       if (toolCallName === undefined) return [args];
       const parent = parentMessageId !== undefined && { parentMessageId };
       return [{ ...rest, ...parent, type: "TOOL_CALL_START", toolCallId, toolCallName }, args];
