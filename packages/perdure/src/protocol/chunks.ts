@@ -5,7 +5,7 @@
  */
 
 import { beginCall } from "./calls.ts";
-import { type Chunk as ChunkEvent, chunksClosedBy } from "./chunk-spelling.ts";
+import { type Chunk as ChunkEvent, chunksClosedBy } from "./chunk-lanes.ts";
 import type { AGUIEvent } from "./events.ts";
 import { checkOwner, openMessage, refuse } from "./items.ts";
 import type { Chunk, Wire } from "./wire.ts";

@@ -5,8 +5,8 @@
  * 1. Nothing that is handed in is ever changed. A result shares with its input every part that the patch does not name.
  * 2. All or nothing: a patch that fails at its last operation has had no effect.
  * 3. Where the stock client's applier (fast-json-patch 3.1.1, validating) accepts a patch and the RFC agrees, the result is the same. Where it
- *    is laxer than the RFC (an index `01`, a `move` to one past the end of what is left), the patch is refused here: a server that takes its
- *    own mistake for a patch lets the next client find it.
+ *    is laxer than the RFC (an index `01`, a `move` or `copy` to beyond the end), the patch is refused here: a server that takes its own
+ *    mistake for a patch lets the next client find it.
  * 4. `__proto__`, and `prototype` under `constructor`, are refused in every pointer, as the client does.
  *
  * Removing the root leaves `null`: the RFC does not say, the client does that, and state that both ends agree on is the point.

@@ -16,7 +16,7 @@ import type {
   ToolCall,
   ToolMessage,
 } from "@ag-ui/core";
-import { type OpenChunk, spelledOut, withChunkId, withChunks } from "./chunk-spelling.ts";
+import { type OpenChunk, spelledOut, withChunkId, withChunks } from "./chunk-lanes.ts";
 import type { AGUIEvent, AGUIEventOf } from "./events.ts";
 import { isJsonObject, type Json, jsonEqual } from "./json.ts";
 import { apply, type Patch, PatchError } from "./patch.ts";
