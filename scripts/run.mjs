@@ -33,7 +33,11 @@ async function test() {
   return (
     (await install()) ||
     (await steps({
-      "format and lint": tool("@biomejs/biome", "biome", ["ci", "--error-on-warnings"]),
+      "format and lint": tool("@biomejs/biome", "biome", [
+        "ci",
+        "--error-on-warnings",
+        `--colors=${process.stdout.isTTY ? "force" : "off"}`,
+      ]),
       "lint with types": tool("oxlint", "oxlint", ["--type-aware", "--deny-warnings"]),
       types: tool("typescript", "tsc", ["--project", "."]),
       "arrows between rooms": { command: process.execPath, args: ["scripts/check-arrows.mjs"] },
