@@ -40,6 +40,7 @@ async function test() {
       ]),
       "lint with types": tool("oxlint", "oxlint", ["--type-aware", "--deny-warnings"]),
       types: tool("typescript", "tsc", ["--project", "."]),
+      "types of scripts": tool("typescript", "tsc", ["--project", "scripts"]),
       "arrows between rooms": { command: process.execPath, args: ["scripts/check-arrows.mjs"] },
       "nothing unused": tool("knip", "knip"),
     })) ||
