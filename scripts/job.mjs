@@ -39,16 +39,28 @@ export function typeScript(file, args = []) {
   };
 }
 
-/** @type {Set<(signal: NodeJS.Signals) => void>} */
+/** @type {Set<(signal: NodeJS.Signals) => unknown>} */
 const running = new Set();
 /** @type {NodeJS.Signals | null} */
 let stopping = null;
 
-for (const signal of /** @type {const} */ (["SIGINT", "SIGTERM", "SIGHUP"])) {
-  process.on(signal, () => {
-    stopping = signal;
-    for (const forward of running) forward(signal);
-  });
+/** @param {NodeJS.Signals} signal */
+function stop(signal) {
+  stopping = signal;
+  for (const forward of running) forward(signal);
+}
+
+for (const signal of /** @type {const} */ (["SIGINT", "SIGTERM", "SIGHUP"])) process.on(signal, stop);
+
+// npm hands a signal to the shell that it has put between itself and us, and the shell dies of it without a word. That its place as our parent
+// is taken by another is all we see of it.
+if (process.env.npm_lifecycle_event !== undefined) {
+  const parent = process.ppid;
+  const watch = setInterval(() => {
+    if (process.ppid === parent) return;
+    clearInterval(watch);
+    stop("SIGTERM");
+  }, 200).unref();
 }
 
 /** Whether a signal has asked this process to end. */
@@ -57,16 +69,16 @@ export function isStopping() {
 }
 
 /**
- * Runs a job with this process's own terminal.
+ * Runs a job with this process's own input and output.
  * @param {Job} job
  * @returns {Promise<number>} its exit code; 128 + n if signal n ended it
  */
-export function foreground({ command, args, cwd, env }) {
-  const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio: "inherit" });
-  return exitOf(child, (signal) => {
-    // On Ctrl-C the terminal has told the child itself, and a second time means "at once" to some.
-    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
-  });
+export function foreground(job) {
+  if (!process.stdin.isTTY) return exitOf(launch(job, "inherit", true));
+  // It has to stay in the terminal's group to be able to read. There Ctrl-C reaches it without us, and a second time would mean "at once" to some.
+  const child = launch(job, "inherit", false);
+  const forward = child.forward;
+  return exitOf({ ...child, forward: (signal) => signal !== "SIGINT" && forward(signal) });
 }
 
 /**
@@ -99,30 +111,42 @@ export async function steps(jobs) {
  * @param {Job} job
  * @returns {Promise<{ code: number, output: string }>}
  */
-async function captured({ command, args, cwd, env }) {
-  // In a process group of its own, because some tools are a script around a program which a signal to the script alone would leave behind.
-  const detached = process.platform !== "win32";
-  const child = spawn(command, args, {
-    cwd,
-    env: { ...process.env, ...env },
-    stdio: ["ignore", "pipe", "pipe"],
-    detached,
-  });
+async function captured(job) {
+  const launched = launch(job, ["ignore", "pipe", "pipe"], true);
   let output = "";
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text) => (output += text));
-  const code = await exitOf(child, (signal) => {
-    if (child.pid !== undefined && detached) process.kill(-child.pid, signal);
-    else child.kill(signal);
-  });
-  return { code, output };
+  for (const stream of [launched.child.stdout, launched.child.stderr]) {
+    stream?.setEncoding("utf8").on("data", (text) => {
+      output += text;
+    });
+  }
+  return { code: await exitOf(launched), output };
+}
+
+/** @typedef {{ child: import("node:child_process").ChildProcess, forward: (signal: NodeJS.Signals) => unknown }} Launched */
+
+/**
+ * In a process group of its own a signal also reaches what the job has started: some tools are a script around a program, and vitest leaves its
+ * workers behind when it is asked to end alone.
+ * @param {Job} job
+ * @param {import("node:child_process").StdioOptions} stdio
+ * @param {boolean} ownGroup
+ * @returns {Launched}
+ */
+function launch({ command, args, cwd, env }, stdio, ownGroup) {
+  const detached = ownGroup && process.platform !== "win32";
+  const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio, detached });
+  const { pid } = child;
+  return {
+    child,
+    forward: (signal) => (detached && pid !== undefined ? process.kill(-pid, signal) : child.kill(signal)),
+  };
 }
 
 /**
- * @param {import("node:child_process").ChildProcess} child
- * @param {(signal: NodeJS.Signals) => void} forward
+ * @param {Launched} launched
  * @returns {Promise<number>}
  */
-function exitOf(child, forward) {
+function exitOf({ child, forward }) {
   running.add(forward);
   return new Promise((settle, reject) => {
     child.on("error", reject);
