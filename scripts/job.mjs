@@ -5,6 +5,7 @@ import { availableParallelism, constants } from "node:os";
 import { resolve } from "node:path";
 import { performance } from "node:perf_hooks";
 import process from "node:process";
+import { stripVTControlCharacters } from "node:util";
 
 /**
  * `env` is added to this process's own.
@@ -99,7 +100,8 @@ export async function steps(jobs) {
       console.log(`${code === 0 ? "✓" : "✗"} ${name.padEnd(22)} ${seconds.padStart(5)} s`);
       if (code === 0) continue;
       failed = code;
-      process.stdout.write(output);
+      // Some colour what they write into a pipe, whatever NO_COLOR says.
+      process.stdout.write(process.stdout.isTTY ? output : stripVTControlCharacters(output));
       for (const forward of running) forward("SIGTERM");
     }
   };

@@ -33,11 +33,7 @@ async function test() {
   return (
     (await install()) ||
     (await steps({
-      "format and lint": tool("@biomejs/biome", "biome", [
-        "ci",
-        "--error-on-warnings",
-        `--colors=${process.stdout.isTTY ? "force" : "off"}`,
-      ]),
+      "format and lint": tool("@biomejs/biome", "biome", ["ci", "--error-on-warnings"]),
       "lint with types": tool("oxlint", "oxlint", ["--type-aware", "--deny-warnings"]),
       types: tool("typescript", "tsc", ["--project", "."]),
       "types of scripts": tool("typescript", "tsc", ["--project", "scripts"]),
