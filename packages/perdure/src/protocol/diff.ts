@@ -8,7 +8,7 @@
  * 4. Two versions that share nothing give a correct patch too, if not the shortest. Equal ones give an empty one.
  * 5. Pointers are escaped, a new key is `add`, `undefined` is nowhere: such a member counts as absent, such an element as `null`.
  */
-import type { JsonPatchOperation } from "@ag-ui/core";
+import type { JsonPatchOperation } from "./events.ts";
 import { escapePointer, isJsonObject, type Json, jsonEqual } from "./json.ts";
 import type { Patch } from "./patch.ts";
 import { estimateBytes, longerThan } from "./size.ts";

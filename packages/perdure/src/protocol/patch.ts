@@ -11,8 +11,8 @@
  *
  * Removing the root leaves `null`: the RFC does not say, the client does that, and state that both ends agree on is the point.
  */
-import type { JsonPatchOperation } from "@ag-ui/core";
 import { PerdureError } from "./errors.ts";
+import type { JsonPatchOperation } from "./events.ts";
 import { isJsonObject, type Json, jsonEqual } from "./json.ts";
 
 export { diff } from "./diff.ts";

@@ -7,17 +7,18 @@
  * 2. A delta costs a concatenation and a copy of the list of messages, never of their text.
  * 3. Ids are not unique in a client's list (a result may repeat an id): the first one counts.
  */
+import { type OpenChunk, spelledOut, withChunkId, withChunks } from "./chunk-lanes.ts";
 import type {
   ActivityMessage,
+  AGUIEvent,
+  AGUIEventOf,
   AssistantMessage,
   Interrupt,
   Message,
   Metadata,
   ToolCall,
   ToolMessage,
-} from "@ag-ui/core";
-import { type OpenChunk, spelledOut, withChunkId, withChunks } from "./chunk-lanes.ts";
-import type { AGUIEvent, AGUIEventOf } from "./events.ts";
+} from "./events.ts";
 import { isJsonObject, type Json, jsonEqual } from "./json.ts";
 import { apply, type Patch, PatchError } from "./patch.ts";
 

@@ -1,61 +1,16 @@
-import { AbstractAgent, type BaseEvent, defaultApplyEvents, type RunAgentInput, transformChunks } from "@ag-ui/client";
 import * as fc from "fast-check";
-import { from, lastValueFrom, type Observable, toArray } from "rxjs";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import type { AGUIEvent, Message } from "../../src/protocol/events.ts";
 import { newTranscript, reduce } from "../../src/protocol/reduce.ts";
 import { legalStream } from "./legal-streams.ts";
+import { appliedByClient, expandedByClient, heldByClient, overTheWire, quietClient } from "./published-client.ts";
 
-/** The published client, fed with events instead of a response. */
-class Replayed extends AbstractAgent {
-  constructor(private readonly events: readonly AGUIEvent[]) {
-    super({ threadId: "thread" });
-  }
-
-  override run(): Observable<BaseEvent> {
-    return from(overTheWire(this.events) as BaseEvent[]);
-  }
-}
-
-/** Client and reducer must not share objects: the client changes in place what it was given. */
-function overTheWire<T>(events: readonly T[]): T[] {
-  return JSON.parse(JSON.stringify(events)) as T[];
-}
-
-async function heldByClient(events: readonly AGUIEvent[]) {
-  const agent = new Replayed(events);
-  await agent.runAgent({ runId: "run1" });
-  return { messages: agent.messages, state: agent.state, interrupts: agent.pendingInterrupts };
-}
-
-/** Only the client's merge rules, without its verifier: what they do with events that it would never let through. */
-async function appliedByClient(events: readonly AGUIEvent[]) {
-  const agent = new Replayed(events);
-  const input: RunAgentInput = { threadId: "thread", runId: "run1", messages: [], tools: [], context: [], state: {} };
-  const changes = await lastValueFrom(defaultApplyEvents(input, agent.run(), agent, []).pipe(toArray()));
-  let { messages, state } = input;
-  for (const change of changes) {
-    messages = change.messages ?? messages;
-    if (change.state !== undefined) state = change.state;
-  }
-  return { messages, state, interrupts: agent.pendingInterrupts };
-}
+quietClient();
 
 function heldByUs(events: readonly AGUIEvent[]) {
   const { messages, state, interrupts } = overTheWire(events).reduce(reduce, newTranscript());
   return { messages, state, interrupts };
 }
-
-beforeEach(() => {
-  vi.spyOn(console, "warn").mockImplementation(() => {});
-  // Under test the client copies and freezes its whole list for each event, which takes ten times as long and changes nothing.
-  vi.stubEnv("NODE_ENV", "production");
-  vi.stubEnv("VITEST_WORKER_ID", "");
-});
-afterEach(() => {
-  vi.restoreAllMocks();
-  vi.unstubAllEnvs();
-});
 
 test("messages, state and interrupts are those of the published client after 2,000 random legal streams", async () => {
   let events = 0;
@@ -83,19 +38,14 @@ test("chunks with and without ids, in several lanes, make the messages that the 
     fc.asyncProperty(fc.array(chunkOrCloser(), { maxLength: 12, size: "max" }), async (events) => {
       const stream: AGUIEvent[] = [];
       for (const event of events) if (await isExpandable([...stream, event])) stream.push(event);
-      expect(heldByUs(stream)).toStrictEqual(await appliedByClient(await expanded(stream)));
+      expect(heldByUs(stream)).toStrictEqual(await appliedByClient(await expandedByClient(stream)));
     }),
     { numRuns: 1000 },
   );
 }, 120_000);
 
-async function expanded(events: readonly AGUIEvent[]): Promise<AGUIEvent[]> {
-  const wire = from(overTheWire(events) as BaseEvent[]);
-  return (await lastValueFrom(wire.pipe(transformChunks(false), toArray()))) as AGUIEvent[];
-}
-
 function isExpandable(events: readonly AGUIEvent[]): Promise<boolean> {
-  return expanded(events).then(
+  return expandedByClient(events).then(
     () => true,
     () => false,
   );
