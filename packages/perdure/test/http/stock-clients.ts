@@ -1,8 +1,14 @@
 /** The published AG-UI clients that a server meets, behind the few members the tests use. */
+
+import { createRequire } from "node:module";
 import { HttpAgent as Agent100 } from "@ag-ui/client";
-import { HttpAgent as Agent045 } from "@ag-ui/client-0.0.45";
 import { HttpAgent as Agent059 } from "@ag-ui/client-0.0.59";
 import type { Message, ResumeEntry } from "@ag-ui/core";
+
+// The ES module of 0.0.45 cannot import its own patch library outside a bundler; what Node users load is the CommonJS one.
+const { HttpAgent: Agent045 }: typeof import("@ag-ui/client-0.0.45") = createRequire(import.meta.url)(
+  "@ag-ui/client-0.0.45",
+);
 
 export interface StockClient {
   readonly messages: readonly Message[];
@@ -37,7 +43,7 @@ type AnyHttpAgentClass = new (config: Record<string, unknown>) => AnyHttpAgent;
 /** 0.0.45 has no `resume` parameter: its front ends put the entries into the request themselves. */
 class ResumingAgent045 extends Agent045 {
   resume: ResumeEntry[] | undefined;
-  protected override requestInit(input: Parameters<Agent045["run"]>[0]): RequestInit {
+  protected override requestInit(input: Parameters<InstanceType<typeof Agent045>["run"]>[0]): RequestInit {
     const init = super.requestInit(input);
     return { ...init, body: JSON.stringify({ ...input, ...(this.resume && { resume: this.resume }) }) };
   }
