@@ -1,6 +1,5 @@
 /** One text delta from event to frame, with every check that a served stream goes through. */
-import { verifyEvents } from "@ag-ui/client";
-import { EventType } from "@ag-ui/core";
+import { EventType, verifyEvents } from "@ag-ui/client";
 import { EventEncoder } from "@ag-ui/encoder";
 import { type AGUIEvent, checkShape, encodeSse, newWire, verify } from "perdure/protocol";
 import { Subject } from "rxjs";
