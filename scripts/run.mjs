@@ -80,8 +80,8 @@ async function conformance([folder]) {
   if (folder === undefined) return complain(`Which folder holds the streams? ${usage("conformance")}`);
   const path = resolve(process.env.INIT_CWD ?? process.cwd(), folder);
   if (!existsSync(path)) return complain(`There is no folder ${path}.`);
-  const run = tool("vitest", "vitest", ["run", "conformance"]);
-  return (await install()) || (await foreground({ ...run, env: { AGUI_CONFORMANCE: path } }));
+  const run = tool("vitest", "vitest", ["run", "packages/perdure/test/conformance"]);
+  return (await install()) || (await foreground({ ...run, env: { PERDURE_CONFORMANCE_DIR: path } }));
 }
 
 async function format() {
