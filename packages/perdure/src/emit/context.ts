@@ -3,12 +3,12 @@ import type { ContentPart, Message } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
 import { validateSync } from "../protocol/validate.ts";
+import type { Principal } from "../protocol/words.ts";
 import { Activity } from "./activity.ts";
 import { Branches, type Strand } from "./branches.ts";
 import { AnswerInvalidError } from "./errors.ts";
-import { type Abandonable, Emitter, within } from "./handle.ts";
+import { type Abandonable, Emitter, type Scope, within } from "./handle.ts";
 import type { Lane } from "./lane.ts";
-import type { Leg } from "./leg.ts";
 import { StepBlock } from "./step.ts";
 import { ReasoningBlock, TextBlock } from "./text.ts";
 import { ToolCallBlock, toolResultEvent } from "./tool-call.ts";
@@ -20,6 +20,7 @@ import type {
   MessageHandle,
   ReasoningHandle,
   Reply,
+  RunAgentInput,
   RunContext,
   Scoped,
   StepHandle,
@@ -30,14 +31,25 @@ import type {
 
 type Body<H, T> = (handle: H) => Promise<T> | T;
 
+/** What the lanes of one leg share. */
+export interface Session extends Omit<Scope, "lane"> {
+  readonly input: RunAgentInput;
+  readonly principal: Principal;
+  readonly signal: AbortSignal;
+  readonly resume: ReadonlyMap<string, Reply>;
+  readonly usage: TokenUsage[];
+  /** Notes a question; the leg ends with it when every strand rests. */
+  ask(ask: Ask, lane: Lane): void;
+}
+
 export class LaneContext<S> extends Emitter<S> implements RunContext<S> {
-  readonly #leg: Leg<S>;
+  readonly #leg: Session;
   readonly #lane: Lane;
   readonly #strand: Strand;
   readonly message: Scoped<MessageHandle<S>>;
   readonly reasoning: Scoped<ReasoningHandle<S>>;
 
-  constructor(leg: Leg<S>, lane: Lane, strand: Strand) {
+  constructor(leg: Session, lane: Lane, strand: Strand) {
     super({ outlet: leg.outlet, state: leg.state, lane });
     this.#leg = leg;
     this.#lane = lane;

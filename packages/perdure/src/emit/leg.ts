@@ -19,18 +19,16 @@ import {
 } from "../protocol/events.ts";
 import { isJsonObject, type Json, jsonEqual } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
-import { closingEvent, newWire, type OpenItem, openItems, pendingToolCalls } from "../protocol/verify.ts";
+import { pendingToolCalls } from "../protocol/verify.ts";
 import type { Path, Principal, RecordedError } from "../protocol/words.ts";
 import { Strand } from "./branches.ts";
-import { LaneContext } from "./context.ts";
+import { LaneContext, type Session } from "./context.ts";
 import { DuplicateInterruptError, publicError, RunInterrupted } from "./errors.ts";
 import { Lane } from "./lane.ts";
-import { Outlet, type Sink } from "./outlet.ts";
+import { closeLeftovers } from "./leftovers.ts";
+import { Outlet, type Stream } from "./outlet.ts";
 import { Published, stateUpdates } from "./published.ts";
-import { INCOMPLETE } from "./text.ts";
-import { isWholeJson } from "./tool-call.ts";
 import type { Ask, Reply, RunContext, TokenUsage, Transformer } from "./types.ts";
-import { withdrawal } from "./withdraw.ts";
 
 /** How the agent's code ended. */
 export type LegEnd =
@@ -44,13 +42,13 @@ export interface LegOptions {
   /** The state at the start, already chosen and valid. */
   readonly state: Json;
   readonly principal: Principal;
-  readonly sink: Sink;
+  readonly stream: Stream;
   readonly transformers?: readonly Transformer[];
   /** Milliseconds since the epoch. */
   readonly now?: () => number;
 }
 
-export class Leg<S> {
+export class Leg<S> implements Session {
   readonly input: RunAgentInput;
   readonly principal: Principal;
   readonly outlet: Outlet;
@@ -65,7 +63,7 @@ export class Leg<S> {
   readonly #now: () => number;
   #isOver = false;
 
-  constructor({ input, state, principal, sink, transformers = [], now = Date.now }: LegOptions) {
+  constructor({ input, state, principal, stream, transformers = [], now = Date.now }: LegOptions) {
     this.input = input;
     this.principal = principal;
     this.#now = now;
@@ -76,17 +74,7 @@ export class Leg<S> {
         payload === undefined ? { status } : { status, payload: payload as Json },
       ]),
     );
-    this.outlet = new Outlet({
-      sink,
-      messages: input.messages,
-      transformers,
-      wire: newWire({
-        messages: input.messages,
-        threadId: input.threadId,
-        clientTools: input.tools.map(({ name }) => name),
-        strict: true,
-      }),
-    });
+    this.outlet = new Outlet(stream, transformers);
     const { promise, resolve } = resolvable();
     this.rested = promise;
     this.context = new LaneContext<S>(
@@ -148,7 +136,7 @@ export class Leg<S> {
   #close(how: LegEnd): void {
     const isWhole = how.type === "success" || how.type === "interrupt";
     if (isWhole) this.state.publish(this.#send);
-    this.#closeOpen(isWhole);
+    closeLeftovers(this.outlet, isWhole);
     const { threadId, runId } = this.input;
     const usage = this.usage.length === 0 ? undefined : aggregateTokenUsage(this.usage);
     if (how.type === "error") {
@@ -176,21 +164,6 @@ export class Leg<S> {
     }
   }
 
-  #closeOpen(isWhole: boolean): void {
-    const open = openItems(this.outlet.wire);
-    const cut = open.filter(
-      (item) => item.kind === "tool-call" && !isWholeJson(argumentsOf(this.outlet.messages, item.id)),
-    );
-    if (cut.length > 0)
-      this.#send(
-        withdrawal(
-          this.outlet.messages,
-          cut.map(({ id }) => id),
-        ),
-      );
-    for (const item of open) this.outlet.sendUntransformed(closing(item, isWhole), (item.lane ?? "") as Path);
-  }
-
   readonly #send = (sent: AGUIEvent): void => this.outlet.sendUntransformed(sent);
 }
 
@@ -198,20 +171,6 @@ export class Leg<S> {
 function responseSchemaOf(schema: Schema): { [key: string]: Json } {
   const derived = deriveJsonSchema(schema, "input");
   return isJsonObject(derived) ? { ...derived } : {};
-}
-
-function closing(item: OpenItem, isWhole: boolean): AGUIEvent {
-  const end = closingEvent(item);
-  const isText = item.kind === "text" || item.kind === "reasoning-message";
-  return isText && !isWhole ? { ...end, metadata: INCOMPLETE } : end;
-}
-
-function argumentsOf(messages: readonly Message[], toolCallId: string): string {
-  for (const message of messages) {
-    const call = message.role === "assistant" ? message.toolCalls?.find(({ id }) => id === toolCallId) : undefined;
-    if (call !== undefined) return call.function.arguments;
-  }
-  return "";
 }
 
 function defaultReason(toolCallId: string | undefined, responseSchema: unknown): string {

@@ -1,27 +1,27 @@
 /**
- * The outlet is the one way out of a leg: every event is transformed, checked for its shape, verified against the stream so far and
- * handed to the sink, in this order and synchronously. It owns the verifier's state and the transcript that a reader of the leg holds.
- * It does not know lanes, handles or state; a sink does not know the protocol.
+ * The outlet is the one way out of a leg: every event is transformed and handed to the stream, which verifies and keeps it, synchronously.
+ * It does not know lanes, handles or state.
  *
- * O1. What {@link Outlet.send} is given leaves whole or not at all: all of it is verified before any of it is pushed.
- * O2. After {@link Outlet.close} nothing leaves.
+ * O1. What {@link Outlet.send} is given leaves whole or not at all.
+ * O2. After {@link Outlet.close} nothing of agent code leaves.
  * O3. Events that close things pass even when the backlog is full, so a full backlog never costs an END or a terminal event.
  */
 import type { AGUIEvent, Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import { estimateBytes } from "../protocol/patch.ts";
-import { reduceMessages } from "../protocol/reduce.ts";
-import { checkShape } from "../protocol/shape.ts";
-import { verify, type Wire } from "../protocol/verify.ts";
+import type { Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import { BacklogFullError, type RunInterrupted } from "./errors.ts";
 import type { Transformer } from "./types.ts";
 
-/** Where verified events go: a queue that a reader empties, or the log. */
-export interface Sink {
-  /** Takes an event. Never throws; `bytes` is an estimate. */
-  push(event: AGUIEvent, lane: Path, bytes: number): void;
-  /** What was pushed and not taken yet. */
+/** Where a leg's events go, verified on the way: to a reader, or to the log. */
+export interface Stream {
+  /** The verifier's state: what is open, which calls wait for a result. */
+  readonly wire: Wire;
+  /** The messages that a reader holds who has read everything. */
+  readonly messages: readonly Message[];
+  /** Takes all of the events or none. @throws {@link ProtocolError} */
+  take(events: readonly AGUIEvent[], lane: Path): void;
+  /** What was taken and not delivered yet. Bytes, an estimate. */
   readonly pendingBytes: number;
   /** Resolves when at most `bytes` are pending. */
   drained(bytes: number): Promise<void>;
@@ -33,34 +33,23 @@ export const SOFT_BACKLOG = 1024 * 1024;
 export const HARD_BACKLOG = 16 * 1024 * 1024;
 
 export class Outlet {
-  #wire: Wire;
   #memos: Json[];
   #closed: RunInterrupted | undefined;
-  readonly #sink: Sink;
+  readonly #stream: Stream;
   readonly #transformers: readonly Transformer[];
-  readonly #transcript: TranscriptKeeper;
 
-  constructor(options: {
-    readonly sink: Sink;
-    readonly wire: Wire;
-    readonly messages: readonly Message[];
-    readonly transformers?: readonly Transformer[];
-  }) {
-    this.#sink = options.sink;
-    this.#wire = options.wire;
-    this.#transformers = options.transformers ?? [];
-    this.#memos = this.#transformers.map(({ initial }) => initial);
-    this.#transcript = new TranscriptKeeper(options.messages);
+  constructor(stream: Stream, transformers: readonly Transformer[] = []) {
+    this.#stream = stream;
+    this.#transformers = transformers;
+    this.#memos = transformers.map(({ initial }) => initial);
   }
 
-  /** The verifier's state: what is open, which calls wait for a result. */
   get wire(): Wire {
-    return this.#wire;
+    return this.#stream.wire;
   }
 
-  /** The messages that a reader holds who has read everything. */
   get messages(): readonly Message[] {
-    return this.#transcript.messages;
+    return this.#stream.messages;
   }
 
   /** Why nothing leaves any more, if so. */
@@ -76,19 +65,19 @@ export class Outlet {
    */
   send(lane: Path, ...events: readonly AGUIEvent[]): void {
     if (this.#closed) throw this.#closed;
-    if (this.#sink.pendingBytes > HARD_BACKLOG) throw new BacklogFullError(this.#sink.pendingBytes);
-    this.#pass(lane, this.#transformers.length === 0 ? events : this.#transform(events));
+    if (this.#stream.pendingBytes > HARD_BACKLOG) throw new BacklogFullError(this.#stream.pendingBytes);
+    this.#stream.take(this.#transformers.length === 0 ? events : this.#transform(events), lane);
   }
 
   /** Sends events that close something (O3). */
   sendClosing(lane: Path, ...events: readonly AGUIEvent[]): void {
     if (this.#closed) throw this.#closed;
-    this.#pass(lane, this.#transformers.length === 0 ? events : this.#transform(events));
+    this.#stream.take(this.#transformers.length === 0 ? events : this.#transform(events), lane);
   }
 
   /** Sends what the runner itself writes: it is verified, and no transformer sees it. */
   sendUntransformed(event: AGUIEvent, lane = "" as Path): void {
-    this.#pass(lane, [event]);
+    this.#stream.take([event], lane);
   }
 
   /** From now on every `send` throws `reason`. */
@@ -98,27 +87,17 @@ export class Outlet {
 
   /** Resolves when pumps may go on. */
   drained(): Promise<void> {
-    return this.#sink.drained(SOFT_BACKLOG);
+    return this.#stream.drained(SOFT_BACKLOG);
   }
 
   /** Resolves when everything was taken. */
   flushed(): Promise<void> {
-    return this.#sink.drained(0);
+    return this.#stream.drained(0);
   }
 
   /** Whether a pump has to wait now: cheaper to ask than to await. */
   get congested(): boolean {
-    return this.#sink.pendingBytes > SOFT_BACKLOG;
-  }
-
-  #pass(lane: Path, events: readonly AGUIEvent[]): void {
-    let wire = this.#wire;
-    for (const event of events) wire = verify(wire, checkShape(event), lane);
-    this.#wire = wire;
-    for (const event of events) {
-      this.#transcript.add(event);
-      this.#sink.push(event, lane, bytesOf(event));
-    }
+    return this.#stream.pendingBytes > SOFT_BACKLOG;
   }
 
   #transform(events: readonly AGUIEvent[]): readonly AGUIEvent[] {
@@ -134,79 +113,4 @@ export class Outlet {
     this.#memos = memos;
     return current;
   }
-}
-
-/** Reduces events to messages when somebody asks; until then deltas of one block are joined, so that a long text stays one entry. */
-class TranscriptKeeper {
-  #messages: readonly Message[];
-  #waiting: AGUIEvent[] = [];
-  /** The last of `#waiting` is ours to change: we made it by joining. */
-  #joined: { type: string; id: string; delta: string } | undefined;
-
-  constructor(messages: readonly Message[]) {
-    this.#messages = messages;
-  }
-
-  add(event: AGUIEvent): void {
-    const delta = asDelta(event);
-    if (delta === undefined) {
-      this.#settle();
-      if (!touchesNoMessage.has(event.type)) this.#waiting.push(event);
-      return;
-    }
-    if (this.#joined?.type === delta.type && this.#joined.id === delta.id && event.metadata === undefined) {
-      this.#joined.delta += delta.delta;
-      return;
-    }
-    this.#settle();
-    if (event.metadata === undefined) this.#joined = delta;
-    else this.#waiting.push(event);
-  }
-
-  get messages(): readonly Message[] {
-    this.#settle();
-    for (const event of this.#waiting) this.#messages = reduceMessages(this.#messages, event);
-    this.#waiting = [];
-    return this.#messages;
-  }
-
-  #settle(): void {
-    if (this.#joined === undefined) return;
-    const { type, id, delta } = this.#joined;
-    this.#waiting.push(
-      type === "TOOL_CALL_ARGS"
-        ? { type, toolCallId: id, delta }
-        : { type: type as "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT", messageId: id, delta },
-    );
-    this.#joined = undefined;
-  }
-}
-
-const touchesNoMessage: ReadonlySet<string> = new Set([
-  "STATE_SNAPSHOT",
-  "STATE_DELTA",
-  "CUSTOM",
-  "RAW",
-  "STEP_STARTED",
-  "STEP_FINISHED",
-]);
-
-function asDelta(event: AGUIEvent): { type: string; id: string; delta: string } | undefined {
-  switch (event.type) {
-    case "TEXT_MESSAGE_CONTENT":
-    case "REASONING_MESSAGE_CONTENT":
-      return { type: event.type, id: event.messageId, delta: event.delta };
-    case "TOOL_CALL_ARGS":
-      return { type: event.type, id: event.toolCallId, delta: event.delta };
-    default:
-      return undefined;
-  }
-}
-
-/** What the envelope of a small event takes, roughly. Bytes. */
-const ENVELOPE = 96;
-
-function bytesOf(event: AGUIEvent): number {
-  const delta = asDelta(event);
-  return delta === undefined ? estimateBytes(event as unknown as Json) : delta.delta.length + ENVELOPE;
 }

@@ -1,4 +1,4 @@
-import type { Sink } from "../emit/outlet.ts";
+import type { Sink } from "../emit/verified-stream.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 
 interface Reader {
@@ -20,7 +20,7 @@ export class EventQueue implements Sink {
     return this.#bytes;
   }
 
-  push(event: AGUIEvent, _lane: string, bytes: number): void {
+  push(event: AGUIEvent, bytes: number): void {
     if (this.#isClosed) return;
     const reader = this.#readers.shift();
     if (reader) {

@@ -7,6 +7,7 @@
 import { publicError, RunInterrupted } from "../emit/errors.ts";
 import { Leg, type LegEnd } from "../emit/leg.ts";
 import type { RunAgentInput } from "../emit/types.ts";
+import { streamOf } from "../emit/verified-stream.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { normaliseInput } from "../protocol/input.ts";
 import { toJson } from "../protocol/json.ts";
@@ -56,7 +57,7 @@ export function streamRun<S>(
       input: request,
       state: await startingState(agent, request),
       principal: options.principal ?? ANONYMOUS,
-      sink: queue,
+      stream: streamOf(queue, request),
       transformers: agent.transformers ?? [],
     });
     signal?.addEventListener("abort", cancel, { once: true });

@@ -1,6 +1,6 @@
 import { Leg } from "../emit/leg.ts";
-import type { Sink } from "../emit/outlet.ts";
 import type { RunAgentInput, RunContext, Transformer } from "../emit/types.ts";
+import { type Sink, streamOf } from "../emit/verified-stream.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { normaliseInput } from "../protocol/input.ts";
 import { type Json, toJson } from "../protocol/json.ts";
@@ -37,11 +37,12 @@ export function runContext<S = Json>(
     drained: () => Promise.resolve(),
   };
   const { now, transformers } = options;
+  const request = normaliseInput({ threadId: "thread-1", runId: "run-1", messages: [], ...input }).input;
   const leg = new Leg<S>({
-    input: normaliseInput({ threadId: "thread-1", runId: "run-1", messages: [], ...input }).input,
+    input: request,
     state: toJson(options.state ?? {}, "state"),
     principal: options.principal ?? { tenant: "default", subject: "tester", scopes: [] },
-    sink,
+    stream: streamOf(sink, request),
     ...(transformers !== undefined && { transformers }),
     ...(now !== undefined && { now }),
   });
