@@ -1,5 +1,10 @@
 import type { RunContext, Transformer } from "../emit/types.ts";
+import type { RunState } from "../log/fold.ts";
+import type { TokenUsage } from "../protocol/events.ts";
+import type { Json } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
+import type { DynTool } from "../tool/dyn-tool.ts";
 
 /** The typed state of an agent. */
 export interface StateDefinition<S> {
@@ -9,15 +14,80 @@ export interface StateDefinition<S> {
   readonly initial: () => S;
 }
 
-/** An agent as the runner needs it: a name, a typed state and a body. */
-export interface Agent<S = unknown> {
+/** What every agent has. */
+interface AgentCommon<S> {
   readonly name: string;
   readonly description?: string;
   readonly state?: StateDefinition<S>;
   /** Rewrite the stream before it is verified, in this order. */
   readonly transformers?: readonly Transformer[];
-  /** What a closed connection means: the run goes on, or it is cancelled. Default `detach`. */
+  /** What a closed connection means: the run goes on, or it is cancelled when its last reader has been gone for 10 s. Default `detach`. */
   readonly disconnect?: "detach" | "cancel";
+  /** What a request without a message means on a thread at rest: show it, or run again. Default `hydrate`. */
+  readonly emptyRequest?: "hydrate" | "run";
+}
+
+/** An agent whose body is a function: one leg at a time. */
+export interface BodyAgent<S = unknown> extends AgentCommon<S> {
   // A method, because methods compare bivariantly: so agents of all states go into one list.
   run(ctx: RunContext<S>): Promise<unknown>;
+  readonly loop?: undefined;
+}
+
+/** An agent that a loop drives by folding the log. */
+export interface LoopAgent<S = unknown> extends AgentCommon<S> {
+  readonly loop: Loop;
+  readonly run?: undefined;
+}
+
+/** An agent as the runtime needs it. */
+export type Agent<S = unknown> = BodyAgent<S> | LoopAgent<S>;
+
+/** A call that a recorded model step made. */
+export interface LoopCall {
+  readonly path: Path;
+  /** Ours, as on the wire. */
+  readonly id: string;
+  readonly name: string;
+  readonly input: Json;
+  /** Why the call cannot be run, where the model wrote no JSON object. */
+  readonly invalid?: string;
+  readonly model: Path;
+  readonly index: number;
+}
+
+/** What a loop wants next. */
+export type Next =
+  | { readonly next: "model"; readonly path: Path }
+  | { readonly next: "calls"; readonly calls: readonly LoopCall[] }
+  | { readonly next: "finish"; readonly output: Json }
+  | { readonly next: "fail"; readonly error: RecordedError };
+
+/** How a loop shows a model call while it streams. Each part gets a lane of its own, with ids that are the same in every attempt. */
+export interface ModelEmitter {
+  text(): { delta(text: string): void; end(): void };
+  reasoning(): { delta(text: string): void; encryptedValue(blob: string): void; end(): void };
+  /** `end` says that the arguments are whole; the client learns it together with the recorded step. */
+  call(name: string): { readonly id: string; args(delta: string): void; end(): void; encryptedValue(blob: string): void };
+  /** Something to await while the log is behind. */
+  pump(): Promise<void> | undefined;
+}
+
+export interface ModelRequest {
+  readonly run: RunState;
+  /** The finished runs of the thread before this one, oldest first. */
+  readonly before: readonly RunState[];
+  readonly path: Path;
+  readonly signal: AbortSignal;
+  readonly emit: ModelEmitter;
+}
+
+/** The steps of an agent between its tools: pure decisions, and the model calls. */
+export interface Loop {
+  /** By name, also by former ones. */
+  tool(name: string): DynTool | undefined;
+  /** Pure: what the log asks for, whatever runs at the moment. */
+  next(run: RunState): Next;
+  /** One model call. Streams through `emit` and resolves to what the log keeps. */
+  callModel(request: ModelRequest): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }

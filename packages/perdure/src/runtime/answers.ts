@@ -1,0 +1,39 @@
+/** Whether an answer to a question may be taken: who may give it, and what it has to look like. */
+import type { Interrupt } from "../log/entries.ts";
+import type { Json } from "../protocol/json.ts";
+import { validateSync } from "../protocol/validate.ts";
+import type { Answer } from "../store/store.ts";
+import { jsonSchema } from "../tool/json-schema.ts";
+
+export interface AnswerProblem {
+  readonly status: 403 | 422;
+  readonly code: "ANSWER_FORBIDDEN" | "ANSWER_INVALID";
+  readonly details: Json;
+}
+
+/** The scope that every answer needs. */
+export const ANSWER_SCOPE = "answer";
+
+/** Kinds that only an operator's own actions close. */
+const OPERATOR_KINDS: ReadonlySet<Interrupt["kind"]> = new Set(["poisoned", "contract-changed", "diverged"]);
+
+/** @returns why the answer is refused, or undefined */
+export function answerProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
+  const { scopes } = answer.by;
+  if (OPERATOR_KINDS.has(question.kind)) {
+    return forbidden(question, "it waits for an operator, not for an answer");
+  }
+  if (!scopes.includes(ANSWER_SCOPE)) return forbidden(question, `the scope "${ANSWER_SCOPE}" is needed`);
+  if (question.audience !== null && !scopes.includes(question.audience)) {
+    return forbidden(question, `the scope "${question.audience}" is needed`);
+  }
+  if (answer.status === "cancelled") return undefined;
+  const validated = validateSync(jsonSchema(question.schema), answer.payload ?? null);
+  if (validated.ok) return undefined;
+  const issues = validated.issues.map(({ path, message }) => ({ path, message }));
+  return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
+}
+
+function forbidden(question: Interrupt, why: string): AnswerProblem {
+  return { status: 403, code: "ANSWER_FORBIDDEN", details: { interrupt: question.id, why } };
+}

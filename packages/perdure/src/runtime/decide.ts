@@ -1,0 +1,160 @@
+/**
+ * What a run needs next, as one pure function of its log, its inbox and what runs at the moment. The driver does what it says and asks again.
+ *
+ * The order: recover what died, take what came in, open a leg when there is something to show, start what is ready, wait for what runs, and
+ * only then end the leg or the run.
+ *
+ * D1. A finished step is never started.
+ * D2. Effects of one turn run one at a time, in call order among those that are ready. One that waits for a human lets others pass; one that
+ *     is unknown does not, for the next might rest on it.
+ * D3. "Not applied" counts only when nothing of the attempt can land any more (`retryAt` of its failure).
+ * D4. After a cancel nothing is started.
+ */
+import type { Fact, FactKind, Interrupt, LegOutcome } from "../log/entries.ts";
+import type { RunState, StepState } from "../log/fold.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
+import type { Inbox } from "../store/store.ts";
+import type { Loop, LoopCall } from "./agent-definition.ts";
+
+/** Something to do for one step. */
+export type Start =
+  | { readonly start: "model"; readonly path: Path }
+  /** A call that was never begun: check it, ask for approval, or run it. */
+  | { readonly start: "call"; readonly call: LoopCall }
+  | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
+  | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "resume"; readonly answer: Json }
+  /** A write whose outcome nobody knows: ask its `reconcile`, then a human. */
+  | { readonly start: "judge"; readonly call: LoopCall; readonly isSettled: boolean }
+  | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle };
+
+/** The end of a step that no body brings about. */
+export type Settle =
+  | { readonly by: "answer"; readonly output: Json }
+  | { readonly by: "error"; readonly error: RecordedError; readonly applied: "no" | "unknown" }
+  | { readonly by: "cancel" };
+
+export type Decision =
+  | { readonly do: "recover"; readonly cut: readonly { readonly path: Path; readonly n: number }[] }
+  | { readonly do: "take"; readonly items: readonly Inbox[] }
+  | { readonly do: "start"; readonly starts: readonly Start[] }
+  /** `bodies`: something runs here; `until`: a timer, in ms since the epoch. */
+  | { readonly do: "wait"; readonly bodies: boolean; readonly until: number | null }
+  | { readonly do: "end-leg"; readonly outcome: LegOutcome }
+  | { readonly do: "finish"; readonly outcome: "success" | "cancelled" | "failed"; readonly output?: Json; readonly error?: RecordedError }
+  /** At rest, with nothing to show. */
+  | { readonly do: "park" };
+
+export interface Now {
+  /** Milliseconds since the epoch. */
+  readonly at: number;
+  readonly inbox: readonly Inbox[];
+  /** Steps whose bodies run in this driver. */
+  readonly live: ReadonlySet<Path>;
+}
+
+export function decide(run: RunState, loop: Loop, now: Now): Decision {
+  const cut = unfinishedAttempts(run, now.live);
+  if (cut.length > 0) return { do: "recover", cut };
+  if (now.inbox.length > 0) return { do: "take", items: now.inbox };
+
+  const next = loop.next(run);
+  const plans = next.next === "calls" ? next.calls.map((call) => plan(run, loop, call, now)) : [];
+  const starts = next.next === "model" ? startModel(run, next.path, now) : oneEffectAtATime(plans, loop, now.live);
+  if (starts.length > 0) return { do: "start", starts };
+
+  const bodies = now.live.size > 0;
+  const timers = plans.flatMap((p) => (p.is === "timer" ? [p.at] : []));
+  if (bodies || timers.length > 0) return { do: "wait", bodies, until: timers.length > 0 ? Math.min(...timers) : null };
+
+  if (run.cancelled) return { do: "finish", outcome: "cancelled" };
+  switch (next.next) {
+    case "finish":
+      return { do: "finish", outcome: "success", output: next.output };
+    case "fail":
+      return { do: "finish", outcome: "failed", error: next.error };
+    default:
+      return run.leg === null ? { do: "park" } : { do: "end-leg", outcome: waitingOutcome(run) };
+  }
+}
+
+/** Attempts without an outcome whose body is not here: it died with its process. */
+function unfinishedAttempts(run: RunState, live: ReadonlySet<Path>): { path: Path; n: number }[] {
+  return [...run.unfinished].flatMap((path) => {
+    const step = run.steps.get(path);
+    const last = step?.attempts.at(-1);
+    if (step === undefined || last === undefined || live.has(path)) return [];
+    const hasOutcome = last.failed !== undefined || isSuspendedBy(step, last.n);
+    return hasOutcome ? [] : [{ path, n: last.n }];
+  });
+}
+
+function startModel(run: RunState, path: Path, { live }: Now): Start[] {
+  return live.has(path) || run.cancelled ? [] : [{ start: "model", path }];
+}
+
+/** Where one call stands. */
+type Plan =
+  | { readonly is: "done" | "running" | "waiting" }
+  | { readonly is: "timer"; readonly at: number; readonly isUnknown: boolean }
+  | { readonly is: "ready"; readonly start: Start };
+
+function plan(run: RunState, loop: Loop, call: LoopCall, { at, live }: Now): Plan {
+  const step = run.steps.get(call.path);
+  if (step?.finished) return { is: "done" };
+  if (live.has(call.path)) return { is: "running" };
+  if (step === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
+  if (step.started.step === "client-tool") return run.cancelled ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
+
+  const question = step.questions.at(-1);
+  const attempt = step.attempts.at(-1);
+  if (question !== undefined && question.attempts === step.attempts.length) {
+    if (question.answered === null) return { is: "waiting" };
+    return ready(afterAnswer(run, call, question.opened, question.answered));
+  }
+  if (attempt === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
+  const { failed } = attempt;
+  if (failed === undefined) return { is: "running" };
+  return afterFailure(run, loop, call, step, failed, at);
+}
+
+function afterFailure(run: RunState, loop: Loop, call: LoopCall, step: StepState, failed: Fact<"step.failed">, at: number): Plan {
+  const { effect } = step.started;
+  const phase = step.attempts.at(-1)?.phase ?? "call";
+  const again = (): Start => attemptAgain(call, step, phase);
+  if (effect === "write" && failed.applied === "unknown") {
+    // A call whose tool has no way to find out is asked of a human once it has settled; the others are asked at once and again then.
+    const isSettled = failed.retryAt === null || at >= failed.retryAt;
+    const canReconcile = loop.tool(call.name)?.canReconcile ?? false;
+    if (isSettled) return ready({ start: "judge", call, isSettled: true });
+    if (canReconcile && !run.judged.has(call.path)) return ready({ start: "judge", call, isSettled: false });
+    return { is: "timer", at: failed.retryAt, isUnknown: true };
+  }
+  if (run.cancelled) return ready(settle(call, { by: "cancel" }));
+  if (failed.retryAt === null) return ready(settle(call, { by: "error", error: failed.error, applied: failed.applied }));
+  return at >= failed.retryAt ? ready(again()) : { is: "timer", at: failed.retryAt, isUnknown: false };
+}
+
+function afterAnswer(run: RunState, call: LoopCall, opened: Interrupt, answered: Fact<"interrupt.answered">): Start {
+  const payload = answered.payload ?? null;
+  const said = answered.status === "resolved" ? payload : undefined;
+  switch (opened.kind) {
+    case "approval": {
+      if (run.cancelled) return settle(call, { by: "cancel" });
+      const approval = readApproval(said);
+      if (!approval.approved) return settle(call, rejected(answered.status, approval.reason));
+      return { start: "attempt", call, phase: "call", ...(approval.editedArgs !== undefined && { edited: approval.editedArgs }) };
+    }
+    case "unknown-write": {
+      const did = readDid(said);
+      if (did.did === "yes") return settle(call, { by: "answer", output: did.output });
+      if (did.did === "no") return run.cancelled ? settle(call, { by: "cancel" }) : { start: "attempt", call, phase: "call" };
+      return settle(call, { by: "error", error: UNKNOWN, applied: "unknown" });
+    }
+    default:
+      if (run.cancelled) return settle(call, { by: "cancel" });
+      return said === undefined
+        ? settle(call, { by: "error", error: { code: "CANCELLED_BY_USER", message: "cancelled by user" }, applied: "no" })
+        : { start: "attempt", call, phase: "resume", answer: said };
+  }
+}

@@ -1,0 +1,182 @@
+/**
+ * What a POST means, as one pure function of the thread and the request (the store calls it inside the transaction that does it).
+ *
+ * M1. A run id that the thread knows is that leg again, or it is refused: never a second run.
+ * M2. Answers are taken all or none.
+ * M3. A retry after the run has ended never asks the model again.
+ */
+import type { Added, LegRequest, NewEntry } from "../log/entries.ts";
+import type { RunAgentInput, ToolMessage, UserMessage } from "../protocol/events.ts";
+import { type Json, jsonEqual } from "../protocol/json.ts";
+import type { Principal } from "../protocol/words.ts";
+import { type Answer, type Closed, covers, type Meaning, type Reply, type ThreadView } from "../store/store.ts";
+import { answerProblem } from "./answers.ts";
+
+export interface MeaningRequest {
+  readonly input: RunAgentInput;
+  readonly principal: Principal;
+  /** Whether a request without a message starts a run on a thread that has had one. */
+  readonly emptyRequest: "hydrate" | "run";
+  /** The first entries of a new run, should it come to that. */
+  readonly first: (added: Added, view: ThreadView) => readonly NewEntry[];
+}
+
+export type Meant = Exclude<Meaning, { is: "refuse" }> | Refused;
+export type Refused = Extract<Meaning, { is: "refuse" }>;
+
+export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
+  const { input } = request;
+  const { run, known } = view;
+  if (known !== null) {
+    if (!isSameRequest(view, input, known.added)) {
+      return refuse(409, "RUN_ID_REUSED", { runId: input.runId, hint: "send another run id, or the same request" });
+    }
+    const isLive = run !== null && run.uid === known.uid && (run.legOpen || run.legDue);
+    return isLive
+      ? { is: "rejoin", uid: known.uid, answers: [], added: known.added }
+      : { is: "hydrate", uid: known.uid, added: known.added };
+  }
+
+  const replies = readReplies(view, request);
+  if ("status" in replies) return replies;
+  const { answers } = replies;
+  const messages = input.messages.filter(isUser).filter(({ id }) => !view.hasMessage(id));
+  const results = input.messages
+    .filter(isTool)
+    .filter(({ toolCallId }) => answers.some((a) => a.interrupt === toolCallId));
+  const added: Added = { messages, results, resume: input.resume ?? [] };
+  const isUnfinished = run !== null && run.outcome === null;
+  const isLive = isUnfinished && (run.legOpen || run.legDue || !run.atRest);
+  const asked = new Set(answers.map(({ interrupt }) => interrupt));
+  const leftOpen = view.open.filter(
+    ({ id, kind, toolCallId }) => !asked.has(kind === "client-tool" ? (toolCallId ?? id) : id),
+  );
+
+  if (messages.length > 0) {
+    if (!isUnfinished) return { is: "run", first: request.first(added, view) };
+    if (isLive) return refuse(409, "RUN_ACTIVE", { uid: run.uid });
+    const questions = leftOpen.filter(({ kind }) => kind !== "client-tool");
+    if (questions.length > 0)
+      return refuse(409, "INTERRUPTS_OPEN", { uid: run.uid, interrupts: questions.map(({ id }) => id) });
+    return { is: "leg", uid: run.uid, answers, request: legRequest(request, added) };
+  }
+  if (isLive) return { is: "rejoin", uid: run.uid, answers, added };
+  if (answers.length > 0 && run !== null)
+    return { is: "leg", uid: run.uid, answers, request: legRequest(request, added) };
+  if (run === null || (!isUnfinished && request.emptyRequest === "run" && replies.isEmpty)) {
+    return { is: "run", first: request.first(added, view) };
+  }
+  return { is: "hydrate", uid: run.uid, added };
+}
+
+export function legRequest({ input, principal }: MeaningRequest, added: Added): LegRequest {
+  return {
+    runId: input.runId,
+    ...added,
+    tools: input.tools,
+    context: input.context,
+    state: (input.state ?? null) as Json,
+    forwardedProps: (input.forwardedProps ?? null) as Json,
+    principal,
+    protocolVersion: input.protocolVersion ?? null,
+  };
+}
+
+interface Replies {
+  readonly answers: readonly Answer[];
+  /** The request brought neither resume entries nor client results. */
+  readonly isEmpty: boolean;
+}
+
+/** The answers that take effect; refused as a whole when one of them may not. */
+function readReplies(view: ThreadView, { input, principal }: MeaningRequest): Replies | Refused {
+  const open = new Map(
+    view.open.map((question) => [
+      question.kind === "client-tool" ? (question.toolCallId ?? question.id) : question.id,
+      question,
+    ]),
+  );
+  const entries = input.resume ?? [];
+  const answers: Answer[] = [];
+  const unknown: string[] = [];
+  const conflicts: { readonly entry: Answer; readonly closed: Closed }[] = [];
+  let covered = 0;
+  for (const { interruptId, status, payload } of entries) {
+    const reply: Reply = payload === undefined ? { status } : { status, payload: payload as Json };
+    const answer: Answer = { interrupt: interruptId, ...reply, by: principal };
+    const question = open.get(interruptId);
+    if (question !== undefined && question.kind !== "client-tool") {
+      const problem = answerProblem(question, answer);
+      if (problem) return refuse(problem.status, problem.code, problem.details);
+      answers.push(answer);
+      continue;
+    }
+    const closed = view.closed(interruptId);
+    if (closed === null) unknown.push(interruptId);
+    else if (covers(closed, reply)) covered++;
+    else conflicts.push({ entry: answer, closed });
+  }
+  for (const message of input.messages) {
+    if (message.role !== "tool") continue;
+    if (open.get(message.toolCallId)?.kind === "client-tool") {
+      answers.push({
+        interrupt: message.toolCallId,
+        status: "resolved",
+        payload: clientResult(message),
+        by: principal,
+      });
+    }
+  }
+  if (conflicts.length > 0) {
+    const details = conflicts.map(({ entry, closed }) => ({
+      interrupt: entry.interrupt,
+      status: closed.status,
+      by: closed.by,
+      at: closed.at,
+    }));
+    return { ...refuse(409, "INTERRUPT_ANSWERED", details), contested: conflicts.map(({ entry }) => entry) };
+  }
+  const hasNews = input.messages.some((message) => message.role === "user" && !view.hasMessage(message.id));
+  if (unknown.length > 0 && answers.length === 0 && covered === 0 && !hasNews) {
+    return refuse(409, "INTERRUPT_NOT_FOUND", { interrupts: unknown });
+  }
+  return { answers, isEmpty: entries.length === 0 && answers.length === 0 };
+}
+
+/** What a client's tool message says, as the step's outcome. */
+function clientResult(message: ToolMessage): Json {
+  return {
+    content: message.content as Json,
+    messageId: message.id,
+    ...(message.error !== undefined && { error: message.error }),
+  };
+}
+
+/** Whether this is the request that the thread has under its run id. Whatever else the body holds is the stock client's copy of the thread. */
+function isSameRequest(view: ThreadView, input: RunAgentInput, recorded: Added): boolean {
+  const before = new Set(recorded.messages.map(({ id }) => id));
+  const messages = input.messages.filter(isUser).filter(({ id }) => before.has(id) || !view.hasMessage(id));
+  const answered = new Set(recorded.results.map(({ toolCallId }) => toolCallId));
+  const results = input.messages.filter(isTool).filter(({ toolCallId }) => answered.has(toolCallId));
+  return (
+    isEqual(messages, recorded.messages) &&
+    isEqual(results, recorded.results) &&
+    isEqual(input.resume ?? [], recorded.resume)
+  );
+}
+
+function isEqual(a: unknown, b: unknown): boolean {
+  return jsonEqual(a as Json, b as Json);
+}
+
+function isUser(message: RunAgentInput["messages"][number]): message is UserMessage {
+  return message.role === "user";
+}
+
+function isTool(message: RunAgentInput["messages"][number]): message is ToolMessage {
+  return message.role === "tool";
+}
+
+function refuse(status: 403 | 409 | 422, code: string, details: Json): Refused {
+  return { is: "refuse", status, code, details };
+}

@@ -1,0 +1,139 @@
+/**
+ * The log of one run in the hands of its driver. What is added is folded at once, so the next decision and the next frame see it, and goes
+ * to the store in the order of adding.
+ *
+ * G1. Nothing is acted on before it is durable: a caller that starts an effect awaits {@link RunLog.committed} first.
+ * G2. What a batch holds was added in one tick; a batch is committed whole or not at all.
+ * G3. After a failed or fenced append nothing more is appended, and everything that waits rejects: what was folded ahead is void.
+ */
+import type { Entry, NewEntry } from "../log/entries.ts";
+import { fold, type RunState } from "../log/fold.ts";
+import { PerdureError } from "../protocol/errors.ts";
+import type { Appended, Batch, ClaimChange, EventStore, Lease } from "../store/store.ts";
+
+/** The run is somebody else's now, or its last append failed. */
+export class LeaseLostError extends PerdureError {
+  override readonly name = "LeaseLostError";
+  constructor(uid: string, epoch: number, options?: ErrorOptions) {
+    super("LEASE_LOST", `epoch ${epoch} of run ${uid} is over: another driver goes on from its log`, options);
+  }
+}
+
+export class RunLog {
+  #state: RunState;
+  #queue: NewEntry[] = [];
+  #claims: ClaimChange[] = [];
+  #taken: number[] = [];
+  #bytes = 0;
+  #flush: Promise<void> | undefined;
+  #last: Promise<void> = Promise.resolve();
+  #lost: LeaseLostError | undefined;
+
+  constructor(
+    private readonly store: EventStore,
+    private lease: Lease,
+    state: RunState,
+    private readonly onLost: (error: LeaseLostError) => void,
+    private readonly now: () => number,
+  ) {
+    this.#state = state;
+  }
+
+  /** The run with everything that was added, durable or not yet. */
+  get state(): RunState {
+    return this.#state;
+  }
+
+  get epoch(): number {
+    return this.lease.epoch;
+  }
+
+  /** What was added and is not durable yet. Bytes, estimated by the callers. */
+  get pendingBytes(): number {
+    return this.#bytes;
+  }
+
+  /** Adds entries to the batch of this tick. @throws {@link LeaseLostError}, and whatever the fold refuses; then nothing was added */
+  add(
+    entries: readonly NewEntry[],
+    options: {
+      readonly claims?: readonly ClaimChange[];
+      readonly taken?: readonly number[];
+      readonly bytes?: number;
+    } = {},
+  ): void {
+    if (this.#lost) throw this.#lost;
+    this.#state = fold(this.#numbered(entries), this.#state);
+    this.#queue.push(...entries);
+    this.#claims.push(...(options.claims ?? []));
+    this.#taken.push(...(options.taken ?? []));
+    this.#bytes += options.bytes ?? 0;
+    this.#flush ??= Promise.resolve().then(() => this.#append());
+  }
+
+  /** Resolves when everything added so far is durable. @throws {@link LeaseLostError} */
+  async committed(): Promise<void> {
+    await this.#flush;
+    await this.#last;
+    if (this.#lost) throw this.#lost;
+  }
+
+  /**
+   * Appends a batch that the store may refuse: one that parks or finishes the run, or takes a key. It is folded only when it was appended.
+   *
+   * @throws {@link LeaseLostError}
+   */
+  async offer(batch: Batch): Promise<Exclude<Appended, { is: "fenced" }>> {
+    await this.committed();
+    const appended = await this.#guard(this.store.append(this.lease, batch));
+    if (appended.is === "appended") this.#state = fold(this.#numbered(batch.entries), this.#state);
+    return appended;
+  }
+
+  renewed(lease: Lease): void {
+    this.lease = lease;
+  }
+
+  /** The driver has learnt that the run is not its own any more. */
+  lose(cause?: unknown): LeaseLostError {
+    if (this.#lost === undefined) {
+      this.#lost = new LeaseLostError(this.lease.uid, this.lease.epoch, cause === undefined ? undefined : { cause });
+      this.onLost(this.#lost);
+    }
+    return this.#lost;
+  }
+
+  #append(): void {
+    this.#flush = undefined;
+    const batch: Batch = { entries: this.#queue, claims: this.#claims, taken: this.#taken };
+    const bytes = this.#bytes;
+    this.#queue = [];
+    this.#claims = [];
+    this.#taken = [];
+    const appended = this.#guard(this.store.append(this.lease, batch)).then((result) => {
+      this.#bytes -= bytes;
+      // Only a batch that ends the run or takes a key can be refused, and those go through `offer`.
+      if (result.is !== "appended") throw this.lose();
+    });
+    this.#last = Promise.all([this.#last, appended]).then(() => {});
+    // Whoever needs it awaits `committed`; nobody may be waiting when it fails.
+    this.#last.catch(() => {});
+  }
+
+  async #guard(appending: Promise<Appended>): Promise<Exclude<Appended, { is: "fenced" }>> {
+    let appended: Appended;
+    try {
+      appended = await appending;
+    } catch (error) {
+      // A failed commit is never repeated blindly: the run is claimed again and read again.
+      throw this.lose(error);
+    }
+    if (appended.is === "fenced") throw this.lose();
+    return appended;
+  }
+
+  #numbered(entries: readonly NewEntry[]): Entry[] {
+    const at = this.now();
+    return entries.map((entry, i) => ({ ...entry, seq: this.#state.head + 1 + i, at }));
+  }
+}
