@@ -19,7 +19,7 @@ export function deriveJsonSchema(schema: Schema, side: "input" | "output"): Json
   if (!isJsonObject(derived)) return derived;
   // Every model API assumes the current draft, and some refuse the keyword; another draft has to stay visible.
   const { $schema, ...rest } = derived;
-  return $schema === undefined || String($schema).includes("/2020-12/") ? rest : derived;
+  return typeof $schema !== "string" || $schema.includes("/2020-12/") ? rest : derived;
 }
 
 function advice(vendor: string): string {

@@ -12,19 +12,19 @@ export const MAX_PAYLOAD_BYTES = 4 * 1024 * 1024;
 /** What lies between a tool's typed functions and JSON: each way a value crosses, and the error when it cannot. */
 export interface Boundary {
   /** The validated value of an input. @throws {@link InvalidInput} */
-  accept(input: Json): Promise<unknown>;
+  readonly accept: (input: Json) => Promise<unknown>;
   /** The same at once. @throws {@link ToolDefinitionError} when the schema is asynchronous */
-  acceptNow(input: Json): unknown;
+  readonly acceptNow: (input: Json) => unknown;
   /** The validated value of an answer to a suspension. @throws {@link InvalidAnswer} */
-  acceptAnswer(answer: Json): Promise<unknown>;
+  readonly acceptAnswer: (answer: Json) => Promise<unknown>;
   /** A validated answer as the tool's output. @throws {@link InvalidAnswer} */
-  answerAsOutput(answer: unknown): Promise<Json>;
+  readonly answerAsOutput: (answer: unknown) => Promise<Json>;
   /** Runs one of the tool's functions. @throws {@link HandlerError} for whatever it throws */
-  run<T>(body: () => T | Promise<T>): Promise<T>;
+  readonly run: <T>(body: () => T | Promise<T>) => Promise<T>;
   /** What a body returned, as the log will hold it. @throws {@link InvalidOutput} */
-  record(returned: unknown): Promise<Json>;
+  readonly record: (returned: unknown) => Promise<Json>;
   /** The error for something that went wrong before the body. */
-  failedBefore(what: string, cause?: unknown): HandlerError;
+  readonly failedBefore: (what: string, cause?: unknown) => HandlerError;
 }
 
 export function boundaryOf(tool: ToolDefinition): Boundary {

@@ -82,7 +82,7 @@ function findMalformed(schema: OwnSchema): string | undefined {
   const named = typeof dialect === "string" ? [bare(dialect)] : [DRAFT_2020_12, DRAFT_7];
   const metas = named.flatMap((name) => META.get(name) ?? []);
   const [meta] = metas;
-  if (meta === undefined) return `its $schema "${String(dialect)}" is not a draft that is known here`;
+  if (meta === undefined) return `its $schema ${JSON.stringify(dialect)} is not a draft that is known here`;
   if (metas.some((candidate) => Check(candidate, schema))) return undefined;
   return describeIssues(explain(Errors(meta, schema)[1]));
 }

@@ -233,11 +233,11 @@ describe("toolContext", () => {
     const list = tool({
       ...base,
       state: z.object({ items: z.array(z.string()) }),
-      async call(_, { publishState, ...ctx }) {
-        publishState();
+      async call(_, ctx) {
+        ctx.publishState();
         ctx.updateState((draft) => draft.items.push("b"));
         ctx.state.items.push("c");
-        publishState();
+        ctx.publishState();
         using plan = ctx.activity("PLAN", { steps: 1 });
         plan.update((draft) => draft.steps++);
         ctx.progress(0.5);

@@ -38,7 +38,7 @@ describe("the behaviour half of a tool", () => {
     const add = tool({ ...Add, ...half, input: Numbers, output: z.number() });
     expect(add).toMatchObject(Add);
     expectTypeOf(add).toExtend<ToolMeta & ToolHandler<{ a: number; b: number }, number>>();
-    expectTypeOf(refund.call).parameter(0).toEqualTypeOf<{ orderId: string; cents: number }>();
+    expectTypeOf<Parameters<(typeof refund)["call"]>[0]>().toEqualTypeOf<{ orderId: string; cents: number }>();
   });
 
   test("the input has a JSON Schema, derived and handed to the model; nobody overrides the derivation", () => {
@@ -96,26 +96,26 @@ describe("the behaviour half of a tool", () => {
   });
 
   test("call returns an outcome: the output, or a suspension that parks the run for a human", async () => {
-    const { callJson, resumeJson } = erase(refund);
+    const erased = erase(refund);
     const ctx = toolContext({ idempotencyKey: "k1" });
     const input = { orderId: "7", cents: 9_900 };
-    expect(await callJson(input, ctx)).toEqual({
+    expect(await erased.callJson(input, ctx)).toEqual({
       type: "suspend",
       message: "Refund 9900 cents?",
       reason: "shop:large",
       expiresIn: 3_600_000,
     });
-    expect(await resumeJson({ ok: true }, input, ctx)).toEqual({ refundId: "7" });
+    expect(await erased.resumeJson({ ok: true }, input, ctx)).toEqual({ refundId: "7" });
   });
 
   test("its error is the tool's own failure; a mismatch with the schema never reaches the handler", async () => {
-    const { callJson } = erase(refund);
+    const erased = erase(refund);
     const ctx = toolContext({ idempotencyKey: "k1" });
-    const failure = (input: Json, context = ctx) => callJson(input, context).catch((error: unknown) => error);
+    const failure = (input: Json, context = ctx) => erased.callJson(input, context).catch((error: unknown) => error);
     expect(await failure({ orderId: "gone", cents: 1 })).toBeInstanceOf(HandlerError);
     expect(await failure({ orderId: "gone", cents: "1" })).toBeInstanceOf(InvalidInput);
     expect(
-      await callJson({ orderId: "gone", cents: 1 }, toolContext()).catch((error: unknown) => error),
+      await erased.callJson({ orderId: "gone", cents: 1 }, toolContext()).catch((error: unknown) => error),
     ).toBeInstanceOf(MissingIdempotencyKey);
   });
 
@@ -125,6 +125,6 @@ describe("the behaviour half of a tool", () => {
       ["refund", "write"],
       ["add", "read"],
     ]);
-    expectTypeOf(refund.call).parameter(0).not.toBeUnknown();
+    expectTypeOf<Parameters<(typeof refund)["call"]>[0]>().not.toBeUnknown();
   });
 });
