@@ -22,7 +22,7 @@ export const stateUpdates: Updates = {
   delta: (delta) => ({ type: "STATE_DELTA", delta }),
 };
 
-type Send = (event: AGUIEvent) => void;
+export type Send = (event: AGUIEvent) => void;
 
 export class Published {
   #shown: Json;
@@ -74,7 +74,7 @@ export class Published {
 
   /** Sends the whole value, unpublished changes included. */
   snapshot(send: Send): void {
-    const next = apply(this.#shown, this.#changes());
+    const next = this.current();
     this.#show(next, this.updates.snapshot(next), send);
   }
 
@@ -92,8 +92,18 @@ export class Published {
     this.#base = base;
   }
 
-  #show(next: Json, event: AGUIEvent, send: Send): void {
+  /** The whole value with what was not published yet. */
+  current(): Json {
+    return apply(this.#shown, this.#changes());
+  }
+
+  /** What publishing comes to: here the event is sent. */
+  protected pass(event: AGUIEvent, _next: Json, send: Send): void {
     send(event);
+  }
+
+  #show(next: Json, event: AGUIEvent, send: Send): void {
+    this.pass(event, next, send);
     this.#shown = next;
     this.#base = next;
   }

@@ -5,6 +5,7 @@ import type { Json } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import type { ModelEmitter } from "./model-emitter.ts";
 
 /** The typed state of an agent. */
 export interface StateDefinition<S> {
@@ -63,16 +64,6 @@ export type Next =
   | { readonly next: "finish"; readonly output: Json }
   | { readonly next: "fail"; readonly error: RecordedError };
 
-/** How a loop shows a model call while it streams. Each part gets a lane of its own, with ids that are the same in every attempt. */
-export interface ModelEmitter {
-  text(): { delta(text: string): void; end(): void };
-  reasoning(): { delta(text: string): void; encryptedValue(blob: string): void; end(): void };
-  /** `end` says that the arguments are whole; the client learns it together with the recorded step. */
-  call(name: string): { readonly id: string; args(delta: string): void; end(): void; encryptedValue(blob: string): void };
-  /** Something to await while the log is behind. */
-  pump(): Promise<void> | undefined;
-}
-
 export interface ModelRequest {
   readonly run: RunState;
   /** The finished runs of the thread before this one, oldest first. */
@@ -86,6 +77,8 @@ export interface ModelRequest {
 export interface Loop {
   /** By name, also by former ones. */
   tool(name: string): DynTool | undefined;
+  /** What every model call of this agent rests on, for the record of its input. */
+  readonly describes: { readonly instructions: string; readonly tools: Json; readonly settings: Json };
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
   /** One model call. Streams through `emit` and resolves to what the log keeps. */

@@ -10,11 +10,13 @@
  * D3. "Not applied" counts only when nothing of the attempt can land any more (`retryAt` of its failure).
  * D4. After a cancel nothing is started.
  */
-import type { Fact, FactKind, Interrupt, LegOutcome } from "../log/entries.ts";
+import type { Fact, Interrupt, LegOutcome } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox } from "../store/store.ts";
+import { isListed, wireInterrupt } from "../log/interrupt-event.ts";
+import { readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 import type { Loop, LoopCall } from "./agent-definition.ts";
 
 /** Something to do for one step. */
@@ -37,6 +39,7 @@ export type Settle =
 export type Decision =
   | { readonly do: "recover"; readonly cut: readonly { readonly path: Path; readonly n: number }[] }
   | { readonly do: "take"; readonly items: readonly Inbox[] }
+  | { readonly do: "expire"; readonly interrupts: readonly string[] }
   | { readonly do: "start"; readonly starts: readonly Start[] }
   /** `bodies`: something runs here; `until`: a timer, in ms since the epoch. */
   | { readonly do: "wait"; readonly bodies: boolean; readonly until: number | null }
@@ -51,6 +54,8 @@ export interface Now {
   readonly inbox: readonly Inbox[];
   /** Steps whose bodies run in this driver. */
   readonly live: ReadonlySet<Path>;
+  /** Unknown writes whose `reconcile` was asked by this driver before they had settled. */
+  readonly judged: ReadonlySet<Path>;
 }
 
 export function decide(run: RunState, loop: Loop, now: Now): Decision {
@@ -58,9 +63,12 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   if (cut.length > 0) return { do: "recover", cut };
   if (now.inbox.length > 0) return { do: "take", items: now.inbox };
 
+  const expired = [...run.interrupts.values()].filter(({ expiresAt }) => expiresAt !== null && expiresAt <= now.at);
+  if (expired.length > 0) return { do: "expire", interrupts: expired.map(({ id }) => id) };
+
   const next = loop.next(run);
-  const plans = next.next === "calls" ? next.calls.map((call) => plan(run, loop, call, now)) : [];
-  const starts = next.next === "model" ? startModel(run, next.path, now) : oneEffectAtATime(plans, loop, now.live);
+  const plans = next.next === "calls" ? next.calls.map((call): Plan => ({ call, ...standing(run, call, now) })) : [];
+  const starts = next.next === "model" ? startModel(run, next.path, now) : oneEffectAtATime(plans, loop);
   if (starts.length > 0) return { do: "start", starts };
 
   const bodies = now.live.size > 0;
@@ -80,13 +88,7 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
 /** Attempts without an outcome whose body is not here: it died with its process. */
 function unfinishedAttempts(run: RunState, live: ReadonlySet<Path>): { path: Path; n: number }[] {
-  return [...run.unfinished].flatMap((path) => {
-    const step = run.steps.get(path);
-    const last = step?.attempts.at(-1);
-    if (step === undefined || last === undefined || live.has(path)) return [];
-    const hasOutcome = last.failed !== undefined || isSuspendedBy(step, last.n);
-    return hasOutcome ? [] : [{ path, n: last.n }];
-  });
+  return [...run.running].flatMap(([path, { attempt }]) => (live.has(path) ? [] : [{ path, n: attempt.n }]));
 }
 
 function startModel(run: RunState, path: Path, { live }: Now): Start[] {
@@ -94,40 +96,45 @@ function startModel(run: RunState, path: Path, { live }: Now): Start[] {
 }
 
 /** Where one call stands. */
-type Plan =
+type Plan = { readonly call: LoopCall } & Standing;
+type Standing =
   | { readonly is: "done" | "running" | "waiting" }
   | { readonly is: "timer"; readonly at: number; readonly isUnknown: boolean }
   | { readonly is: "ready"; readonly start: Start };
 
-function plan(run: RunState, loop: Loop, call: LoopCall, { at, live }: Now): Plan {
+function standing(run: RunState, call: LoopCall, now: Now): Standing {
+  const { live } = now;
   const step = run.steps.get(call.path);
   if (step?.finished) return { is: "done" };
   if (live.has(call.path)) return { is: "running" };
   if (step === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
   if (step.started.step === "client-tool") return run.cancelled ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
 
-  const question = step.questions.at(-1);
+  const question = step.asked.at(-1);
   const attempt = step.attempts.at(-1);
   if (question !== undefined && question.attempts === step.attempts.length) {
-    if (question.answered === null) return { is: "waiting" };
-    return ready(afterAnswer(run, call, question.opened, question.answered));
+    if (question.answer === null) {
+      const isWithdrawn = run.cancelled && question.interrupt.kind !== "unknown-write";
+      return isWithdrawn ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
+    }
+    return ready(afterAnswer(run, call, question.interrupt, question.answer));
   }
   if (attempt === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
   const { failed } = attempt;
   if (failed === undefined) return { is: "running" };
-  return afterFailure(run, loop, call, step, failed, at);
+  return afterFailure(run, call, step, failed, now);
 }
 
-function afterFailure(run: RunState, loop: Loop, call: LoopCall, step: StepState, failed: Fact<"step.failed">, at: number): Plan {
+function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fact<"step.failed">, now: Now): Standing {
+  const { at } = now;
   const { effect } = step.started;
   const phase = step.attempts.at(-1)?.phase ?? "call";
   const again = (): Start => attemptAgain(call, step, phase);
   if (effect === "write" && failed.applied === "unknown") {
-    // A call whose tool has no way to find out is asked of a human once it has settled; the others are asked at once and again then.
+    // "Applied" counts at once, so `reconcile` is asked at once; "not applied" only later, so it is asked again then.
     const isSettled = failed.retryAt === null || at >= failed.retryAt;
-    const canReconcile = loop.tool(call.name)?.canReconcile ?? false;
     if (isSettled) return ready({ start: "judge", call, isSettled: true });
-    if (canReconcile && !run.judged.has(call.path)) return ready({ start: "judge", call, isSettled: false });
+    if (!now.judged.has(call.path)) return ready({ start: "judge", call, isSettled: false });
     return { is: "timer", at: failed.retryAt, isUnknown: true };
   }
   if (run.cancelled) return ready(settle(call, { by: "cancel" }));
@@ -138,18 +145,19 @@ function afterFailure(run: RunState, loop: Loop, call: LoopCall, step: StepState
 function afterAnswer(run: RunState, call: LoopCall, opened: Interrupt, answered: Fact<"interrupt.answered">): Start {
   const payload = answered.payload ?? null;
   const said = answered.status === "resolved" ? payload : undefined;
+  if (answered.status === "withdrawn") return settle(call, { by: "cancel" });
   switch (opened.kind) {
     case "approval": {
       if (run.cancelled) return settle(call, { by: "cancel" });
       const approval = readApproval(said);
-      if (!approval.approved) return settle(call, rejected(answered.status, approval.reason));
+      if (!approval.approved) return settle(call, { by: "error", error: rejection(answered.status, approval.reason), applied: "no" });
       return { start: "attempt", call, phase: "call", ...(approval.editedArgs !== undefined && { edited: approval.editedArgs }) };
     }
     case "unknown-write": {
       const did = readDid(said);
       if (did.did === "yes") return settle(call, { by: "answer", output: did.output });
       if (did.did === "no") return run.cancelled ? settle(call, { by: "cancel" }) : { start: "attempt", call, phase: "call" };
-      return settle(call, { by: "error", error: UNKNOWN, applied: "unknown" });
+      return settle(call, { by: "error", error: UNKNOWN_WRITE, applied: "unknown" });
     }
     default:
       if (run.cancelled) return settle(call, { by: "cancel" });
@@ -157,4 +165,54 @@ function afterAnswer(run: RunState, call: LoopCall, opened: Interrupt, answered:
         ? settle(call, { by: "error", error: { code: "CANCELLED_BY_USER", message: "cancelled by user" }, applied: "no" })
         : { start: "attempt", call, phase: "resume", answer: said };
   }
+}
+
+function attemptAgain(call: LoopCall, step: StepState, phase: "call" | "resume"): Start {
+  if (phase === "resume") {
+    const suspension = step.asked.findLast(({ interrupt }) => interrupt.kind === "suspension");
+    return { start: "attempt", call, phase, answer: suspension?.answer?.payload ?? null };
+  }
+  const edited = step.attempts.at(-1)?.edited;
+  return { start: "attempt", call, phase, ...(edited !== undefined && { edited }) };
+}
+
+function ready(start: Start): Standing {
+  return { is: "ready", start };
+}
+
+function settle(call: LoopCall, how: Settle): Start {
+  return { start: "settle", call, how };
+}
+
+/** Which of the ready starts may start now (D2). */
+function oneEffectAtATime(plans: readonly Plan[], loop: Loop): Start[] {
+  const starts: Start[] = [];
+  let isTaken = plans.some((p) => p.is === "running" && !isParallel(loop, p.call));
+  for (const p of plans) {
+    if (p.is === "timer" && p.isUnknown) isTaken = true;
+    if (p.is !== "ready") continue;
+    const isEffect = p.start.start !== "settle" && !isParallel(loop, p.call);
+    if (isEffect && isTaken) continue;
+    isTaken ||= isEffect;
+    starts.push(p.start);
+  }
+  return starts;
+}
+
+function isParallel(loop: Loop, call: LoopCall): boolean {
+  const tool = loop.tool(call.name);
+  return tool === undefined || tool.policy.parallel;
+}
+
+function waitingOutcome(run: RunState): LegOutcome {
+  const interrupts = [...run.interrupts.values()].filter(isListed).map(wireInterrupt);
+  if (interrupts.length > 0) return { type: "interrupt", interrupts };
+  return { type: "success", pendingToolCallIds: openClientCalls(run) };
+}
+
+/** Calls that wait for the client, in the order of their steps. */
+export function openClientCalls(run: RunState): string[] {
+  return [...run.steps.values()].flatMap(({ started, finished }) =>
+    started.step === "client-tool" && finished === undefined && started.toolCallId !== undefined ? [started.toolCallId] : [],
+  );
 }
