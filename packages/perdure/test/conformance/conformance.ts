@@ -84,7 +84,7 @@ function checkVerdict({ stream, input }: Fixture, expected: Refusal | undefined,
     const type = (one as { type?: unknown }).type;
     return refused.event?.type === type
       ? []
-      : [`the error about event ${at} names ${refused.event?.type}, not ${type}`];
+      : [`the error about event ${at} names ${refused.event?.type}, not that event`];
   }
   if (expected !== undefined) return [`the stream has no event ${expected.at}`];
   const unended = refusalOf(() => verifyEnd(wire));
@@ -101,7 +101,7 @@ function checkUnappliable({ stream }: Fixture, { at, operation }: { at: number; 
     return [`the patch of event ${at} is applied`];
   } catch (error) {
     if (error instanceof PatchError && error.index === operation) return [];
-    return [`the patch of event ${at} fails otherwise: ${error}`];
+    return [`the patch of event ${at} fails otherwise: ${String(error)}`];
   }
 }
 
@@ -126,7 +126,7 @@ function checkResult({ input, expect, stream }: Fixture, events: readonly AGUIEv
   // Chunks reach an application spelled out; whatever else is sent reaches it as it was sent.
   const types = events.map((one) => one.type);
   const hasChunks = types.some((type) => type.endsWith("_CHUNK"));
-  if (expect.eventTypes !== undefined && !hasChunks && `${types}` !== `${expect.eventTypes}`) {
+  if (expect.eventTypes !== undefined && !hasChunks && types.join() !== expect.eventTypes.join()) {
     findings.push(`the events are ${types.join(", ")}`);
   }
   for (const [path, value] of Object.entries(expect.eventPaths ?? {})) {
