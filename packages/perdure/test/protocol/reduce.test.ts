@@ -540,6 +540,7 @@ describe("structure", () => {
       interrupts: [],
     });
     expect(newTranscript()).toMatchObject({ messages: [], state: {}, interrupts: [] });
+    expect(newTranscript({ state: null }).state).toBe(null);
   });
 
   test("what an event does not concern stays the same reference", () => {
