@@ -14,7 +14,13 @@ export default defineConfig({
   // Node 20 has Symbol.dispose but not the `using` syntax.
   oxc: { target: "node20" },
   test: {
-    include: ["packages/*/test/**/*.test.ts", "examples/**/*.test.ts", "docs/**/*.test.ts"],
+    include: [
+      "packages/*/test/**/*.test.ts",
+      "examples/**/*.test.ts",
+      "docs/**/*.test.ts",
+      "scripts/*.test.ts",
+      "bench/src/*.test.ts",
+    ],
     testTimeout: 30_000,
   },
 });

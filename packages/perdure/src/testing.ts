@@ -1,1 +1,1 @@
-export * from "./protocol/json.ts";
+export { type EmittedEvents, type RunContextOptions, runContext } from "./testing/run-context.ts";

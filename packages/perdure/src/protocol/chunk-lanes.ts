@@ -5,7 +5,8 @@
  */
 import type { AGUIEvent, AGUIEventOf, AGUIEventType } from "./events.ts";
 
-type Chunk = AGUIEventOf<"TEXT_MESSAGE_CHUNK" | "TOOL_CALL_CHUNK" | "REASONING_MESSAGE_CHUNK">;
+/** An event of the short spelling. */
+export type Chunk = AGUIEventOf<"TEXT_MESSAGE_CHUNK" | "TOOL_CALL_CHUNK" | "REASONING_MESSAGE_CHUNK">;
 
 /** A message or tool call that a chunk has begun and nothing has closed yet. At most one in a lane. */
 export interface OpenChunk {
@@ -27,7 +28,7 @@ export function withChunkId(open: readonly OpenChunk[], event: AGUIEvent): AGUIE
 export function withChunks(open: readonly OpenChunk[], event: AGUIEvent): readonly OpenChunk[] {
   if (isChunk(event)) return opening(open, event);
   if (open.length === 0) return open;
-  const closes = CLOSES[event.type];
+  const closes = chunksClosedBy[event.type];
   if (closes === "none") return open;
   if (closes === "all") return [];
   const lane = ("subagentRunId" in event && event.subagentRunId) || null;
@@ -89,11 +90,11 @@ function idOf(event: Chunk): string | undefined {
 }
 
 function isChunk(event: AGUIEvent): event is Chunk {
-  return CLOSES[event.type] === "chunk";
+  return chunksClosedBy[event.type] === "chunk";
 }
 
 /** What an event closes that chunks have opened: nothing, what is open in its lane, or in all lanes. Chunks decide for themselves. */
-const CLOSES: { readonly [T in AGUIEventType]: "none" | "lane" | "all" | "chunk" } = {
+export const chunksClosedBy: { readonly [T in AGUIEventType]: "none" | "lane" | "all" | "chunk" } = {
   RUN_STARTED: "all",
   RUN_FINISHED: "all",
   RUN_ERROR: "all",

@@ -5,14 +5,10 @@
  */
 
 import { beginCall } from "./calls.ts";
-import type { AGUIEvent, AGUIEventOf } from "./events.ts";
+import { type Chunk as ChunkEvent, chunksClosedBy } from "./chunk-lanes.ts";
+import type { AGUIEvent } from "./events.ts";
 import { checkOwner, openMessage, refuse } from "./items.ts";
 import type { Chunk, Wire } from "./wire.ts";
-
-type ChunkEvent =
-  | AGUIEventOf<"TEXT_MESSAGE_CHUNK">
-  | AGUIEventOf<"TOOL_CALL_CHUNK">
-  | AGUIEventOf<"REASONING_MESSAGE_CHUNK">;
 
 export function verifyChunk(w: Wire, event: ChunkEvent): Wire {
   const { kind, id, fields } = read(event);
@@ -54,23 +50,14 @@ export function verifyChunk(w: Wire, event: ChunkEvent): Wire {
 
 /** The wire without the chunk streams that an event closes. */
 export function closeChunks(w: Wire, event: AGUIEvent): Wire {
-  switch (event.type) {
-    case "RAW":
-    case "ACTIVITY_SNAPSHOT":
-    case "ACTIVITY_DELTA":
-    case "REASONING_ENCRYPTED_VALUE":
-    case "SUBAGENT_STARTED":
-    case "TEXT_MESSAGE_CHUNK":
-    case "TOOL_CALL_CHUNK":
-    case "REASONING_MESSAGE_CHUNK":
-      return w;
-    case "RUN_STARTED":
-    case "RUN_FINISHED":
-    case "RUN_ERROR":
-    case "MESSAGES_SNAPSHOT":
-      return [...(w.chunks?.keys() ?? [])].reduce(closeLane, w);
+  if (w.chunks === undefined) return w;
+  switch (chunksClosedBy[event.type]) {
+    case "all":
+      return [...w.chunks.keys()].reduce(closeLane, w);
+    case "lane":
+      return closeLane(w, "subagentRunId" in event ? event.subagentRunId : undefined);
     default:
-      return closeLane(w, event.subagentRunId);
+      return w;
   }
 }
 

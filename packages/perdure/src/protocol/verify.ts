@@ -263,7 +263,6 @@ function finishRun(w: Wire, event: AGUIEventOf<"RUN_FINISHED">): Wire {
 
 /** The pending calls are this run's calls without a result, and any of an earlier run that still waits for the client. */
 function checkPending(w: Wire, event: AGUIEvent, listed: readonly string[]): void {
-  const isClients = (name: string) => w.clientTools === undefined || w.clientTools.has(name);
   const ids = new Set(listed);
   if (ids.size < listed.length) refuse("pending-calls", event, w.runId, "a pending call is listed twice");
   for (const id of w.waiting) {
@@ -274,7 +273,6 @@ function checkPending(w: Wire, event: AGUIEvent, listed: readonly string[]): voi
     if (call === undefined || call.gone || call.answered) {
       refuse("pending-calls", event, id, "it is listed as pending, but no such call waits for a result");
     }
-    if (!isClients(call.name)) refuse("pending-calls", event, id, `the client does not run the tool "${call.name}"`);
   }
 }
 

@@ -1,0 +1,205 @@
+/**
+ * One leg: RUN_STARTED … one terminal event. It owns what the lanes of the leg share (outlet, state, questions, usage) and the two ends.
+ * Who calls the agent's code and decides how it ended is the runner's business.
+ *
+ * L1. RUN_STARTED is the first event, and exactly one terminal event is the last, on every way out.
+ * L2. Before the terminal event everything open is closed, innermost first; a call with partial arguments is withdrawn before its END.
+ * L3. After the terminal event nothing leaves: a left-behind body gets RunInterrupted from each operation.
+ */
+import { aggregateTokenUsage } from "@ag-ui/core";
+import { deriveJsonSchema } from "../protocol/derive-schema.ts";
+import { parseDuration } from "../protocol/duration.ts";
+import {
+  type AGUIEvent,
+  event,
+  type Interrupt,
+  type Message,
+  PROTOCOL_VERSION,
+  type RunAgentInput,
+} from "../protocol/events.ts";
+import { isJsonObject, type Json, jsonEqual } from "../protocol/json.ts";
+import type { Schema } from "../protocol/schema.ts";
+import { pendingToolCalls } from "../protocol/verify.ts";
+import type { Path, Principal, RecordedError } from "../protocol/words.ts";
+import { Strand } from "./branches.ts";
+import { LaneContext, type Session } from "./context.ts";
+import { DuplicateInterruptError, publicError, RunInterrupted } from "./errors.ts";
+import { Lane } from "./lane.ts";
+import { closeLeftovers } from "./leftovers.ts";
+import { Outlet, type Stream } from "./outlet.ts";
+import { Published, stateUpdates } from "./published.ts";
+import type { Ask, Reply, RunContext, TokenUsage, Transformer } from "./types.ts";
+
+/** How the agent's code ended. */
+export type LegEnd =
+  | { readonly type: "success"; readonly result: Json }
+  | { readonly type: "interrupt" }
+  | { readonly type: "cancelled" }
+  | { readonly type: "error"; readonly error: RecordedError };
+
+export interface LegOptions {
+  readonly input: RunAgentInput;
+  /** The state at the start, already chosen and valid. */
+  readonly state: Json;
+  readonly principal: Principal;
+  readonly stream: Stream;
+  readonly transformers?: readonly Transformer[];
+  /** Milliseconds since the epoch. */
+  readonly now?: () => number;
+}
+
+export class Leg<S> implements Session {
+  readonly input: RunAgentInput;
+  readonly principal: Principal;
+  readonly outlet: Outlet;
+  readonly state: Published;
+  readonly resume: ReadonlyMap<string, Reply>;
+  readonly usage: TokenUsage[] = [];
+  /** Resolves when every strand that could go on waits for a human. */
+  readonly rested: Promise<void>;
+  readonly context: RunContext<S>;
+  readonly #abort = new AbortController();
+  readonly #interrupts: Interrupt[] = [];
+  readonly #now: () => number;
+  #isOver = false;
+
+  constructor({ input, state, principal, stream, transformers = [], now = Date.now }: LegOptions) {
+    this.input = input;
+    this.principal = principal;
+    this.#now = now;
+    this.state = new Published("state", state, stateUpdates);
+    this.resume = new Map(
+      (input.resume ?? []).map(({ interruptId, status, payload }) => [
+        interruptId,
+        payload === undefined ? { status } : { status, payload: payload as Json },
+      ]),
+    );
+    this.outlet = new Outlet(stream, transformers);
+    const { promise, resolve } = resolvable();
+    this.rested = promise;
+    this.context = new LaneContext<S>(
+      this,
+      new Lane("" as Path, idPrefix(input.runId), takenIds(input.messages)),
+      new Strand(resolve),
+    );
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  begin(): void {
+    const { threadId, runId, parentRunId, state } = this.input;
+    this.outlet.sendUntransformed(
+      event("RUN_STARTED", { threadId, runId, parentRunId, protocolVersion: PROTOCOL_VERSION }),
+    );
+    // A client that sent no state patches `{}`.
+    if (!jsonEqual(this.state.shown, (state ?? {}) as Json)) this.state.snapshot(this.#send);
+  }
+
+  /** Notes a question; the leg ends with it when every strand rests. */
+  ask({ id, reason, message, schema, toolCallId, expiresIn, metadata }: Ask, lane: Lane): void {
+    const responseSchema = schema === undefined ? undefined : responseSchemaOf(schema);
+    const interrupt: Interrupt = {
+      id: id ?? lane.mint("interrupt"),
+      reason: reason ?? defaultReason(toolCallId, responseSchema),
+      message,
+      ...(toolCallId !== undefined && { toolCallId }),
+      ...(responseSchema !== undefined && { responseSchema }),
+      ...(expiresIn !== undefined && { expiresAt: new Date(this.#now() + parseDuration(expiresIn)).toISOString() }),
+      ...(metadata !== undefined && { metadata: { ...metadata } }),
+    };
+    if (this.#interrupts.some((other) => other.id === interrupt.id)) throw new DuplicateInterruptError(interrupt.id);
+    this.#interrupts.push(interrupt);
+  }
+
+  /** Ends the leg (L1, L2, L3). A second call does nothing. */
+  end(how: LegEnd): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    try {
+      this.#close(how);
+    } catch (error) {
+      // What should have been sent was not valid. RUN_ERROR is, whatever is open.
+      this.outlet.sendUntransformed(event("RUN_ERROR", publicError(error)));
+      throw error;
+    } finally {
+      this.outlet.close(new RunInterrupted(this.input.runId, how.type === "cancelled" ? "cancelled" : "ended"));
+      if (how.type !== "success") this.#abort.abort(this.outlet.closed);
+    }
+  }
+
+  #close(how: LegEnd): void {
+    const isWhole = how.type === "success" || how.type === "interrupt";
+    if (isWhole) this.state.publish(this.#send);
+    closeLeftovers(this.outlet, isWhole);
+    const { threadId, runId } = this.input;
+    const usage = this.usage.length === 0 ? undefined : aggregateTokenUsage(this.usage);
+    if (how.type === "error") {
+      this.#send(event("RUN_ERROR", { ...how.error, usage }));
+      return;
+    }
+    const finished = { threadId, runId, usage };
+    if (how.type === "cancelled") {
+      this.#send(event("RUN_FINISHED", { ...finished, outcome: { type: "cancelled" } }));
+    } else if (this.#interrupts.length > 0) {
+      // AG-UI 1.0, interrupts: both snapshots precede an interrupting end.
+      this.state.snapshot(this.#send);
+      this.#send({ type: "MESSAGES_SNAPSHOT", messages: [...this.outlet.messages] });
+      this.#send(event("RUN_FINISHED", { ...finished, outcome: { type: "interrupt", interrupts: this.#interrupts } }));
+    } else {
+      const pendingToolCallIds = [...pendingToolCalls(this.outlet.wire)];
+      const result = how.type === "success" ? how.result : null;
+      this.#send(
+        event("RUN_FINISHED", {
+          ...finished,
+          result,
+          outcome: { type: "success", ...(pendingToolCallIds.length > 0 && { pendingToolCallIds }) },
+        }),
+      );
+    }
+  }
+
+  readonly #send = (sent: AGUIEvent): void => this.outlet.sendUntransformed(sent);
+}
+
+/** A schema that accepts anything may be written as `true`; the wire knows objects only. */
+function responseSchemaOf(schema: Schema): { [key: string]: Json } {
+  const derived = deriveJsonSchema(schema, "input");
+  return isJsonObject(derived) ? { ...derived } : {};
+}
+
+function defaultReason(toolCallId: string | undefined, responseSchema: unknown): string {
+  if (toolCallId !== undefined) return "tool_call";
+  return isJsonObject(responseSchema) && responseSchema.type === "boolean" ? "confirmation" : "input_required";
+}
+
+/** Ids are capped at 1,024 characters, and a client's run id may use them all. */
+function idPrefix(runId: string): string {
+  return runId.length <= 256 ? runId : runId.slice(0, 256);
+}
+
+function takenIds(messages: readonly Message[]): (id: string) => boolean {
+  let ids: Set<string> | undefined;
+  return (id) => {
+    ids ??= new Set(
+      messages.flatMap((message) => [
+        message.id,
+        ...(message.role === "assistant" ? (message.toolCalls ?? []).map((call) => call.id) : []),
+      ]),
+    );
+    return ids.has(id);
+  };
+}
+
+function resolvable(): { readonly promise: Promise<void>; readonly resolve: () => void } {
+  let resolve = (): void => {};
+  const promise = new Promise<void>((done) => {
+    resolve = done;
+  });
+  return { promise, resolve };
+}

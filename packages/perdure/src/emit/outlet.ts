@@ -1,0 +1,116 @@
+/**
+ * The outlet is the one way out of a leg: every event is transformed and handed to the stream, which verifies and keeps it, synchronously.
+ * It does not know lanes, handles or state.
+ *
+ * O1. What {@link Outlet.send} is given leaves whole or not at all.
+ * O2. After {@link Outlet.close} nothing of agent code leaves.
+ * O3. Events that close things pass even when the backlog is full, so a full backlog never costs an END or a terminal event.
+ */
+import type { AGUIEvent, Message } from "../protocol/events.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Wire } from "../protocol/verify.ts";
+import type { Path } from "../protocol/words.ts";
+import { BacklogFullError, type RunInterrupted } from "./errors.ts";
+import type { Transformer } from "./types.ts";
+
+/** Where a leg's events go, verified on the way: to a reader, or to the log. */
+export interface Stream {
+  /** The verifier's state: what is open, which calls wait for a result. */
+  readonly wire: Wire;
+  /** The messages that a reader holds who has read everything. */
+  readonly messages: readonly Message[];
+  /** Takes all of the events or none. @throws {@link ProtocolError} */
+  take(events: readonly AGUIEvent[], lane: Path): void;
+  /** What was taken and not delivered yet. Bytes, an estimate. */
+  readonly pendingBytes: number;
+  /** Resolves when at most `bytes` are pending. */
+  drained(bytes: number): Promise<void>;
+}
+
+/** Above this pumps wait. Bytes. */
+export const SOFT_BACKLOG = 1024 * 1024;
+/** Above this emitting throws. Bytes. */
+export const HARD_BACKLOG = 16 * 1024 * 1024;
+
+export class Outlet {
+  #memos: Json[];
+  #closed: RunInterrupted | undefined;
+  readonly #stream: Stream;
+  readonly #transformers: readonly Transformer[];
+
+  constructor(stream: Stream, transformers: readonly Transformer[] = []) {
+    this.#stream = stream;
+    this.#transformers = transformers;
+    this.#memos = transformers.map(({ initial }) => initial);
+  }
+
+  get wire(): Wire {
+    return this.#stream.wire;
+  }
+
+  get messages(): readonly Message[] {
+    return this.#stream.messages;
+  }
+
+  /** Why nothing leaves any more, if so. */
+  get closed(): RunInterrupted | undefined {
+    return this.#closed;
+  }
+
+  /**
+   * Sends events of agent code.
+   *
+   * @throws {@link RunInterrupted} after the leg's end, {@link BacklogFullError} over 16 MiB unread, {@link ProtocolError} when the
+   * stream would stop being valid
+   */
+  send(lane: Path, ...events: readonly AGUIEvent[]): void {
+    if (this.#closed) throw this.#closed;
+    if (this.#stream.pendingBytes > HARD_BACKLOG) throw new BacklogFullError(this.#stream.pendingBytes);
+    this.#stream.take(this.#transformers.length === 0 ? events : this.#transform(events), lane);
+  }
+
+  /** Sends events that close something (O3). */
+  sendClosing(lane: Path, ...events: readonly AGUIEvent[]): void {
+    if (this.#closed) throw this.#closed;
+    this.#stream.take(this.#transformers.length === 0 ? events : this.#transform(events), lane);
+  }
+
+  /** Sends what the runner itself writes: it is verified, and no transformer sees it. */
+  sendUntransformed(event: AGUIEvent, lane = "" as Path): void {
+    this.#stream.take([event], lane);
+  }
+
+  /** From now on every `send` throws `reason`. */
+  close(reason: RunInterrupted): void {
+    this.#closed ??= reason;
+  }
+
+  /** Resolves when pumps may go on. */
+  drained(): Promise<void> {
+    return this.#stream.drained(SOFT_BACKLOG);
+  }
+
+  /** Resolves when everything was taken. */
+  flushed(): Promise<void> {
+    return this.#stream.drained(0);
+  }
+
+  /** Whether a pump has to wait now: cheaper to ask than to await. */
+  get congested(): boolean {
+    return this.#stream.pendingBytes > SOFT_BACKLOG;
+  }
+
+  #transform(events: readonly AGUIEvent[]): readonly AGUIEvent[] {
+    const memos = [...this.#memos];
+    let current = events;
+    this.#transformers.forEach((transformer, i) => {
+      current = current.flatMap((event) => {
+        const step = transformer.step(memos[i] ?? null, event);
+        memos[i] = step.memo;
+        return step.events;
+      });
+    });
+    this.#memos = memos;
+    return current;
+  }
+}

@@ -1,0 +1,131 @@
+/**
+ * A JSON value that code changes through a draft and that the client holds a copy of: the run's state, an activity's content.
+ * Publishing sends the difference.
+ *
+ * S1. What the client holds is `shown`: the fold of the events that left.
+ * S2. `shown` shares nothing with objects of agent code, so a change behind our back cannot make it lie.
+ * S3. Comparing costs nothing for what was not touched: drafts copy what changes, and the comparison is by reference.
+ */
+import { create, isDraftable } from "mutative";
+import type { AGUIEvent, JsonPatchOperation } from "../protocol/events.ts";
+import { type Json, NotJsonError, toJson } from "../protocol/json.ts";
+import { apply, diff, estimateBytes, longerThan, type Patch } from "../protocol/patch.ts";
+
+/** The two ways to bring a client up to date. The shorter one goes out. */
+export interface Updates {
+  snapshot(value: Json): AGUIEvent;
+  delta(patch: JsonPatchOperation[]): AGUIEvent;
+}
+
+export const stateUpdates: Updates = {
+  snapshot: (snapshot) => ({ type: "STATE_SNAPSHOT", snapshot }),
+  delta: (delta) => ({ type: "STATE_DELTA", delta }),
+};
+
+type Send = (event: AGUIEvent) => void;
+
+export class Published {
+  #shown: Json;
+  /** What the draft is made from: `shown`, or changes that were not published. */
+  #base: unknown;
+  #draft: { readonly value: unknown; readonly finish: () => unknown } | undefined;
+
+  constructor(
+    /** How errors name it. */
+    private readonly label: string,
+    shown: Json,
+    private readonly updates: Updates,
+  ) {
+    this.#shown = shown;
+    this.#base = shown;
+  }
+
+  get shown(): Json {
+    return this.#shown;
+  }
+
+  get draft(): unknown {
+    if (this.#draft !== undefined) return this.#draft.value;
+    // A value that is a string or a number has no inside to change; `set` replaces it.
+    if (!isDraftable(this.#base)) return this.#base;
+    const [value, finish] = create(this.#base as object);
+    this.#draft = { value, finish };
+    return value;
+  }
+
+  set(next: unknown): void {
+    // A copy, because the caller may go on changing what he gave; what JSON cannot hold is told at once.
+    this.#base = toJson(next, this.label);
+    this.#draft = undefined;
+  }
+
+  /**
+   * Sends what changed; nothing when nothing changed.
+   *
+   * @throws {@link NotJsonError}; the changes stay in the draft
+   */
+  publish(send: Send): void {
+    const patch = this.#changes();
+    if (patch.length === 0) return;
+    const next = onlyPrimitives(patch) ? (this.#base as Json) : apply(this.#shown, patch);
+    const isDeltaShorter = longerThan(next, estimateBytes(patch as unknown as Json));
+    this.#show(next, isDeltaShorter ? this.updates.delta([...patch]) : this.updates.snapshot(next), send);
+  }
+
+  /** Sends the whole value, unpublished changes included. */
+  snapshot(send: Send): void {
+    const next = apply(this.#shown, this.#changes());
+    this.#show(next, this.updates.snapshot(next), send);
+  }
+
+  /**
+   * Passes on a STATE event that agent code made itself, and keeps unpublished changes on top of it.
+   *
+   * @throws {@link PatchError} when the delta, or an unpublished change, does not apply; nothing is sent then
+   */
+  follow(event: AGUIEvent & { type: "STATE_SNAPSHOT" | "STATE_DELTA" }, send: Send): void {
+    const changes = this.#changes();
+    const shown =
+      event.type === "STATE_SNAPSHOT" ? toJson(event.snapshot, this.label) : apply(this.#shown, event.delta);
+    const base = apply(shown, changes);
+    this.#show(shown, event, send);
+    this.#base = base;
+  }
+
+  #show(next: Json, event: AGUIEvent, send: Send): void {
+    send(event);
+    this.#shown = next;
+    this.#base = next;
+  }
+
+  #changes(): Patch {
+    if (this.#draft !== undefined) {
+      this.#base = this.#draft.finish();
+      this.#draft = undefined;
+    }
+    return this.#base === this.#shown ? [] : this.#owned(diff(this.#shown, this.#base as Json));
+  }
+
+  /** The patch with values that are JSON and nobody else's (S2). */
+  #owned(patch: Patch): Patch {
+    return patch.map((operation) => {
+      if (!("value" in operation) || isPrimitive(operation.value)) return operation;
+      try {
+        return { ...operation, value: toJson(operation.value, this.label) };
+      } catch (error) {
+        throw error instanceof NotJsonError
+          ? new NotJsonError(this.label, operation.path + error.path, error.found)
+          : error;
+      }
+    });
+  }
+}
+
+/** Then the draft's result holds no object of anybody else's and no value that became another one: it need not be made again. */
+function onlyPrimitives(patch: Patch): boolean {
+  return patch.every((operation) => !("value" in operation) || isPrimitive(operation.value));
+}
+
+function isPrimitive(value: unknown): boolean {
+  return value === null || typeof value === "string" || typeof value === "boolean" || Number.isFinite(value);
+}

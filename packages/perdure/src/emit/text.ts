@@ -1,0 +1,91 @@
+import type { AGUIEvent } from "../protocol/events.ts";
+import { Block, type Scope } from "./handle.ts";
+import type { MessageHandle, ReasoningHandle } from "./types.ts";
+
+/** Marks the end of a block that does not hold all it should have held (metadata of the END event). */
+export const INCOMPLETE = { perdure: { incomplete: true } } as const;
+
+/**
+ * Keeps the first half of a surrogate pair back until the second comes: models cut between them, and each half alone is not text,
+ * so protobuf and many parsers would turn both into U+FFFD.
+ */
+export class PairKeeper {
+  #half = "";
+
+  /** What can go out of `text` now. */
+  take(text: string): string {
+    const whole = this.#half + text;
+    this.#half = "";
+    const last = whole.charCodeAt(whole.length - 1);
+    if (last < 0xd800 || last > 0xdbff) return whole;
+    this.#half = whole.slice(-1);
+    return whole.slice(0, -1);
+  }
+
+  /** A half whose other one never came. */
+  rest(): string {
+    return this.#half === "" ? "" : "\ufffd";
+  }
+}
+
+export class TextBlock<S> extends Block<S> implements MessageHandle<S> {
+  readonly #pairs = new PairKeeper();
+
+  constructor(scope: Scope) {
+    const id = scope.lane.mint("message");
+    super(scope, id, `message ${id}`, [{ type: "TEXT_MESSAGE_START", messageId: id, role: "assistant" }]);
+  }
+
+  delta(text: string): void {
+    this.check("delta()");
+    const delta = this.#pairs.take(text);
+    if (delta !== "") this.send({ type: "TEXT_MESSAGE_CONTENT", messageId: this.id, delta });
+  }
+
+  async pipe(text: AsyncIterable<string>): Promise<void> {
+    for await (const piece of text) {
+      this.delta(piece);
+      if (this.scope.outlet.congested) await this.scope.outlet.drained();
+    }
+  }
+
+  protected closing(incomplete: boolean): readonly AGUIEvent[] {
+    const rest = this.#pairs.rest();
+    return [
+      ...(rest === "" ? [] : [{ type: "TEXT_MESSAGE_CONTENT", messageId: this.id, delta: rest } as const]),
+      { type: "TEXT_MESSAGE_END", messageId: this.id, ...(incomplete && { metadata: INCOMPLETE }) },
+    ];
+  }
+}
+
+export class ReasoningBlock<S> extends Block<S> implements ReasoningHandle<S> {
+  readonly #pairs = new PairKeeper();
+
+  constructor(scope: Scope) {
+    const id = scope.lane.mint("reasoning");
+    super(scope, id, `reasoning ${id}`, [
+      { type: "REASONING_START", messageId: id },
+      { type: "REASONING_MESSAGE_START", messageId: id, role: "reasoning" },
+    ]);
+  }
+
+  delta(text: string): void {
+    this.check("delta()");
+    const delta = this.#pairs.take(text);
+    if (delta !== "") this.send({ type: "REASONING_MESSAGE_CONTENT", messageId: this.id, delta });
+  }
+
+  encryptedValue(blob: string): void {
+    this.check("encryptedValue()");
+    this.send({ type: "REASONING_ENCRYPTED_VALUE", subtype: "message", entityId: this.id, encryptedValue: blob });
+  }
+
+  protected closing(incomplete: boolean): readonly AGUIEvent[] {
+    const rest = this.#pairs.rest();
+    return [
+      ...(rest === "" ? [] : [{ type: "REASONING_MESSAGE_CONTENT", messageId: this.id, delta: rest } as const]),
+      { type: "REASONING_MESSAGE_END", messageId: this.id, ...(incomplete && { metadata: INCOMPLETE }) },
+      { type: "REASONING_END", messageId: this.id },
+    ];
+  }
+}

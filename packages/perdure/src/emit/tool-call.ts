@@ -1,0 +1,125 @@
+import type { AGUIEvent, ContentPart } from "../protocol/events.ts";
+import { type Json, toJson } from "../protocol/json.ts";
+import type { Infer, Schema } from "../protocol/schema.ts";
+import { validateSync } from "../protocol/validate.ts";
+import { ArgumentsIncompleteError, ArgumentsInvalidError } from "./errors.ts";
+import { Block, type Scope } from "./handle.ts";
+import { PairKeeper } from "./text.ts";
+import type { ToolCallHandle, ToolCallOptions } from "./types.ts";
+import { withdrawal } from "./withdraw.ts";
+
+export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
+  readonly resultMessageId: string;
+  readonly #pairs = new PairKeeper();
+  #args = "";
+
+  constructor(
+    scope: Scope,
+    readonly name: string,
+    { id = scope.lane.mint("call"), parentMessageId }: ToolCallOptions,
+  ) {
+    super(scope, id, `tool call \`${name}\` (${id})`, [
+      {
+        type: "TOOL_CALL_START",
+        toolCallId: id,
+        toolCallName: name,
+        ...(parentMessageId !== undefined && { parentMessageId }),
+      },
+    ]);
+    this.resultMessageId = scope.lane.mint("result");
+  }
+
+  get rawArgs(): string {
+    return this.#args;
+  }
+
+  args(delta: string): void {
+    this.check("args()");
+    const whole = this.#pairs.take(delta);
+    if (whole !== "") this.send({ type: "TOOL_CALL_ARGS", toolCallId: this.id, delta: whole });
+    this.#args += delta;
+  }
+
+  argsJson(value: unknown): void {
+    this.check("argsJson()");
+    this.args(JSON.stringify(toJson(value, `arguments of tool call \`${this.name}\``)));
+  }
+
+  parseArgs(): Json;
+  parseArgs<T extends Schema>(schema: T): Infer<T>;
+  parseArgs(schema?: Schema): unknown {
+    const value = this.#parse();
+    if (schema === undefined) return value;
+    const validated = validateSync(schema, value);
+    if (!validated.ok) throw new ArgumentsInvalidError(this.name, validated.issues);
+    return validated.value;
+  }
+
+  encryptedValue(blob: string): void {
+    this.check("encryptedValue()");
+    this.send({ type: "REASONING_ENCRYPTED_VALUE", subtype: "tool-call", entityId: this.id, encryptedValue: blob });
+  }
+
+  override end(): void {
+    if (!this.ended) this.#parse();
+    super.end();
+  }
+
+  result(content: string | readonly ContentPart[]): string {
+    this.check("result()");
+    this.#parse();
+    this.finish(
+      { type: "TOOL_CALL_END", toolCallId: this.id },
+      toolResultEvent(this.resultMessageId, this.id, content),
+    );
+    return this.resultMessageId;
+  }
+
+  resultJson(value: unknown): string {
+    return this.result(JSON.stringify(toJson(value, `result of tool call \`${this.name}\``)));
+  }
+
+  /** A call is never shown ended with partial arguments: a front end that runs calls on their END would run half of one. */
+  protected closing(): readonly AGUIEvent[] {
+    const end: AGUIEvent = { type: "TOOL_CALL_END", toolCallId: this.id };
+    return isWholeJson(this.#args) ? [end] : [withdrawal(this.scope.outlet.messages, [this.id]), end];
+  }
+
+  #parse(): Json {
+    if (this.#args === "") return {};
+    try {
+      return JSON.parse(this.#args) as Json;
+    } catch (error) {
+      throw new ArgumentsIncompleteError(this.name, this.#args, error);
+    }
+  }
+
+  protected override describe(): string {
+    return `${super.describe()}, ${new TextEncoder().encode(this.#args).length} bytes of arguments`;
+  }
+}
+
+export function toolResultEvent(
+  messageId: string,
+  toolCallId: string,
+  content: string | readonly ContentPart[],
+): AGUIEvent {
+  return {
+    type: "TOOL_CALL_RESULT",
+    messageId,
+    toolCallId,
+    content: typeof content === "string" ? content : [...content],
+    role: "tool",
+  };
+}
+
+/** Whether a call may be ended with these arguments; none at all stand for `{}`. */
+export function isWholeJson(args: string): boolean {
+  if (args === "") return true;
+  try {
+    JSON.parse(args);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,114 @@
+/** The one place where agents, rules of access and transport meet. */
+import { Hono } from "hono";
+import { bodyLimit } from "hono/body-limit";
+import { cors } from "hono/cors";
+import { PerdureError } from "../protocol/errors.ts";
+import type { Principal } from "../protocol/words.ts";
+import type { Agent } from "../runtime/agent-definition.ts";
+import type { StreamRunOptions } from "../runtime/stream-run.ts";
+import { refuseForeign } from "./guard.ts";
+import { postAgent } from "./post-agent.ts";
+import { problem } from "./problem.ts";
+
+export interface RuntimeOptions {
+  readonly agents: readonly Agent[];
+  /**
+   * Says who asks, or nobody (`null`, answered with 401). Without it only loopback is served, and everybody there is one principal.
+   */
+  readonly authorize?: (request: Request) => Principal | null | Promise<Principal | null>;
+  /** Browser pages of other origins that may call. Default: none. */
+  readonly cors?: { readonly origins: readonly string[] };
+  /** Largest request body. Bytes; default 20 MiB. */
+  readonly bodyLimit?: number;
+  /** Silence after which a comment keeps the connection alive. Milliseconds; default 15,000. */
+  readonly keepAlive?: number;
+  /** Gets the cause of each RUN_ERROR, which clients are not told. Default: `console.error`. */
+  readonly onError?: StreamRunOptions["onError"];
+  /** Gets what was odd about a request and was put right. Default: nothing. */
+  readonly onWarning?: StreamRunOptions["onWarning"];
+}
+
+export interface Runtime {
+  /** Answers a request; for anything that speaks fetch. */
+  readonly fetch: (request: Request) => Promise<Response>;
+  /** Whether others than loopback may be served. */
+  readonly isOpen: boolean;
+  /** Cancels what runs. */
+  close(): Promise<void>;
+}
+
+const DEFAULT_BODY_LIMIT = 20 * 1024 * 1024;
+const DEFAULT_KEEP_ALIVE = 15_000;
+
+/** @throws {@link PerdureError} `AGENT_DEFINITION` when two agents have one name */
+export function createRuntime(options: RuntimeOptions): Runtime {
+  const agents = byName(options.agents);
+  const isOpen = options.authorize !== undefined;
+  const origins = options.cors?.origins ?? [];
+  const closing = new AbortController();
+  const app = new Hono<{ Variables: { principal: Principal } }>();
+
+  app.use(async (c, next) => refuseForeign(c.req.raw, { isOpen, origins }) ?? (await next()));
+  if (origins.length > 0) app.use(cors({ origin: [...origins] }));
+  app.use(async (c, next) => {
+    const principal = options.authorize ? await options.authorize(c.req.raw) : LOCAL;
+    if (principal === null)
+      return problem(401, "UNAUTHORIZED", "say who asks: the authorize hook knows nobody for this request");
+    c.set("principal", principal);
+    return await next();
+  });
+
+  const limit = options.bodyLimit ?? DEFAULT_BODY_LIMIT;
+  const tooLarge = () => problem(413, "BODY_TOO_LARGE", `the request body is over ${limit} bytes`);
+  app.post("/agents/:agent", bodyLimit({ maxSize: limit, onError: tooLarge }), (c) => {
+    const agent = agents.get(c.req.param("agent"));
+    if (agent === undefined) return unknownAgent(c.req.param("agent"), agents);
+    return postAgent(agent, c.req.raw, {
+      principal: c.get("principal"),
+      signal: closing.signal,
+      keepAlive: options.keepAlive ?? DEFAULT_KEEP_ALIVE,
+      onError: options.onError,
+      onWarning: options.onWarning,
+    });
+  });
+  app.all("/agents/:agent", (c) =>
+    agents.has(c.req.param("agent"))
+      ? problem(405, "METHOD_NOT_ALLOWED", "an agent is run by POST with a RunAgentInput", {
+          headers: { allow: "POST" },
+        })
+      : unknownAgent(c.req.param("agent"), agents),
+  );
+  app.notFound((c) => problem(404, "NOT_FOUND", `nothing is served at ${c.req.path}; an agent is at /agents/NAME`));
+  app.onError((error) => {
+    (options.onError ?? console.error)(error, { agent: "", threadId: "", runId: "" });
+    return problem(500, "INTERNAL", "the server failed to answer; its log says why");
+  });
+
+  return {
+    fetch: async (request) => app.fetch(request),
+    isOpen,
+    async close() {
+      closing.abort();
+    },
+  };
+}
+
+const LOCAL: Principal = { tenant: "local", subject: "local", scopes: ["answer"] };
+
+function byName(agents: readonly Agent[]): ReadonlyMap<string, Agent> {
+  const named = new Map<string, Agent>();
+  for (const agent of agents) {
+    if (named.has(agent.name))
+      throw new PerdureError("AGENT_DEFINITION", `two agents are named "${agent.name}"; rename one`);
+    named.set(agent.name, agent);
+  }
+  return named;
+}
+
+function unknownAgent(name: string, agents: ReadonlyMap<string, unknown>): Response {
+  return problem(
+    404,
+    "AGENT_NOT_FOUND",
+    `no agent is named "${name}"; there is ${[...agents.keys()].join(", ") || "none"}`,
+  );
+}

@@ -1,0 +1,367 @@
+/**
+ * What a log holds: the one definition of every kind of entry. The types are inferred from the schemas, so what the compiler believes, what
+ * is written and what is read cannot part.
+ *
+ * An entry is a *fact* (what happened) or a *frame* (an AG-UI event that a user interface was, or may be, shown). Only the store assigns `seq`
+ * and `at`; they are columns, not part of the stored text. What an entry means is the fold's business, not this file's.
+ *
+ * 1. Text that was written is JSON and fits its schema; text that is read is checked again, because disks and hands change files.
+ * 2. Schemas are strict: an unknown member is a fault, never dropped in silence. A newer version that adds one raises the store's schema version.
+ * 3. Nothing is revived: what a reader gets is exactly what JSON gave back.
+ */
+import {
+  type Context,
+  EventType,
+  type JsonPatchOperation,
+  type Message,
+  type ResumeEntry,
+  type TokenUsage,
+  type Tool,
+  type ToolMessage,
+  type UserMessage,
+  type Interrupt as WireInterrupt,
+} from "@ag-ui/core";
+import {
+  ContextSchema,
+  InterruptSchema,
+  JsonPatchOperationSchema,
+  MessageSchema,
+  ResumeEntrySchema,
+  TokenUsageSchema,
+  ToolMessageSchema,
+  ToolSchema,
+  UserMessageSchema,
+} from "@ag-ui/core/schemas";
+import { z } from "zod";
+import { PerdureError } from "../protocol/errors.ts";
+import type { AGUIEvent } from "../protocol/events.ts";
+import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
+import type { Hash, Path, Uid } from "../protocol/words.ts";
+
+const object = <S extends z.core.$ZodShape>(shape: S) => z.strictObject(shape).readonly();
+const list = <S extends z.ZodType>(item: S) => z.array(item).readonly();
+const word = <T extends string>() =>
+  z.custom<T>((v) => typeof v === "string" && v !== "", "expected a non-empty string");
+const count = z.int().nonnegative();
+const time = z.number();
+
+/** The text went through JSON before it comes here, so all that is left to ask is whether the member is there. */
+const json = z.custom<Json>((v) => v !== undefined, "is missing");
+
+/** A part of the AG-UI wire, by the protocol's own schema, under the protocol's own type. */
+function wire<T>(schema: z.ZodType) {
+  return z.custom<T>().superRefine((value, context) => {
+    for (const { message, path } of schema.safeParse(value).error?.issues ?? []) {
+      context.addIssue({ code: "custom", message, path: [...path] });
+    }
+  });
+}
+
+const EVENT_TYPES: ReadonlySet<unknown> = new Set(Object.values(EventType));
+
+/** The verifier has seen the event before it was written; in reading, its type is enough to tell an event from debris. */
+const event = z.custom<AGUIEvent>((v) => isJsonObject(v) && EVENT_TYPES.has(v.type), "is not an AG-UI event");
+
+const uid = word<Uid>();
+const hash = word<Hash>();
+/** The root lane is "". */
+const path = z.custom<Path>((v) => typeof v === "string", "expected a path");
+const patch = list(wire<JsonPatchOperation>(JsonPatchOperationSchema));
+const usage = list(wire<TokenUsage>(TokenUsageSchema));
+const error = object({ code: z.string(), message: z.string(), data: json.exactOptional() });
+const principal = object({ tenant: z.string(), subject: z.string(), scopes: list(z.string()) });
+
+/** What a request added to its thread. */
+const added = {
+  messages: list(wire<UserMessage>(UserMessageSchema)),
+  results: list(wire<ToolMessage>(ToolMessageSchema)),
+  resume: list(wire<ResumeEntry>(ResumeEntrySchema)),
+};
+
+const addedSchema = object(added);
+
+const legRequest = object({
+  runId: z.string(),
+  ...added,
+  tools: list(wire<Tool>(ToolSchema)),
+  context: list(wire<Context>(ContextSchema)),
+  state: json,
+  forwardedProps: json,
+  principal,
+  protocolVersion: z.string().nullable(),
+});
+
+const stepKind = z.enum(["model", "tool", "client-tool", "custom", "ask", "sleep", "child", "race", "clock", "random"]);
+
+/** Where a step's input stands. What a model wrote and what it read are stored once, elsewhere in the log. */
+const inputRef = z.union([
+  object({ value: json }),
+  object({ call: object({ model: path, index: count }) }),
+  object({ history: object({ upTo: z.int(), instructions: hash, tools: hash, settings: json }) }),
+]);
+
+/** A frame that the fold at its place gives back, byte for byte. */
+const frameRef = z.discriminatedUnion("of", [
+  object({ of: z.enum(["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"]), leg: count }),
+  object({ of: z.literal("TOOL_CALL_RESULT"), path }),
+  object({ of: z.literal("STATE_SNAPSHOT") }),
+  object({
+    of: z.literal("MESSAGES_SNAPSHOT"),
+    without: object({ path, n: count }).exactOptional(),
+    withdrawn: list(z.string()).exactOptional(),
+  }),
+  object({ of: z.literal("CHILD"), uid, from: count, to: count }),
+]);
+
+const interrupt = object({
+  id: word<string>(),
+  path,
+  kind: z.enum([
+    "approval",
+    "question",
+    "suspension",
+    "unknown-write",
+    "budget",
+    "client-tool",
+    "poisoned",
+    "contract-changed",
+    "diverged",
+  ]),
+  reason: z.string(),
+  message: z.string(),
+  toolCallId: z.string().exactOptional(),
+  schema: json,
+  argsHash: hash.nullable(),
+  audience: z.string().nullable(),
+  expiresAt: time.nullable(),
+  metadata: json.exactOptional(),
+});
+
+const legOutcome = z.discriminatedUnion("type", [
+  object({ type: z.literal("success"), result: json.exactOptional(), pendingToolCallIds: list(z.string()) }),
+  object({ type: z.literal("cancelled") }),
+  object({ type: z.literal("interrupt"), interrupts: list(wire<WireInterrupt>(InterruptSchema)) }),
+  object({ type: z.literal("error"), error }),
+]);
+
+const fact = <K extends string, S extends z.core.$ZodShape>(kind: K, shape: S) =>
+  object({ kind: z.literal(kind), ...shape });
+
+const stepFinished = {
+  kind: z.literal("step.finished"),
+  path,
+  via: z.enum(["call", "resume", "reconcile", "answer", "dedup", "client"]),
+  usage: usage.exactOptional(),
+};
+
+const factSchema = z.discriminatedUnion("kind", [
+  fact("run.started", {
+    uid,
+    agent: z.string(),
+    definition: hash,
+    owner: object({ tenant: z.string(), subject: z.string() }),
+    thread: z.string().nullable(),
+    turn: count,
+    labels: z.record(z.string(), z.string()).readonly(),
+    parent: object({ uid, path }).exactOptional(),
+    forkedFrom: object({ uid, seq: count }).exactOptional(),
+  }),
+  /** In one batch with its RUN_STARTED. `request` is `null` for a headless leg. */
+  fact("leg.started", { leg: count, runId: z.string(), request: legRequest.nullable() }),
+  /** In one batch with its terminal frame. */
+  fact("leg.finished", { leg: count, outcome: legOutcome, usage }),
+  /** In one batch with what comes first: attempt, interrupt, key wait or end. */
+  fact("step.started", {
+    path,
+    step: stepKind,
+    name: z.string(),
+    effect: z.enum(["read", "idempotent", "write"]),
+    input: inputRef,
+    contract: hash.nullable(),
+    toolCallId: z.string().exactOptional(),
+  }),
+  /** Durable before its body runs. */
+  fact("step.attempt", {
+    path,
+    n: count,
+    epoch: count,
+    phase: z.enum(["call", "resume"]),
+    key: z.string().nullable(),
+    edited: json.exactOptional(),
+    deadline: time.nullable(),
+  }),
+  /** `retryAt` of an unknown one is when "not applied" may be believed. */
+  fact("step.failed", { path, n: count, error, applied: z.enum(["no", "unknown"]), retryAt: time.nullable() }),
+  z.discriminatedUnion("status", [
+    /** `patch` is relative to the committed state at this entry; `dropped` is what found its target gone. */
+    object({ ...stepFinished, status: z.literal("ok"), output: json, patch, dropped: patch.exactOptional() }),
+    /** `applied: "yes"`: done, but its output could not be recorded. */
+    object({
+      ...stepFinished,
+      status: z.literal("error"),
+      error,
+      applied: z.enum(["no", "yes", "unknown"]),
+      output: json.exactOptional(),
+    }),
+    object({ ...stepFinished, status: z.literal("cancelled") }),
+  ]),
+  /** Published by loop code. */
+  fact("state", { path, patch }),
+  fact("memo", { transformer: z.string(), value: json }),
+  /** `patch` is what a suspended attempt did to the state. */
+  fact("interrupt.opened", { interrupt, patch: patch.exactOptional() }),
+  fact("interrupt.answered", {
+    id: z.string(),
+    status: z.enum(["resolved", "cancelled", "expired", "withdrawn"]),
+    payload: json.exactOptional(),
+    by: z.string(),
+  }),
+  fact("inbox.taken", {
+    item: z.enum(["request", "answer", "cancel", "abandon", "message", "signal", "raise", "accept"]),
+    payload: json,
+    by: z.string(),
+  }),
+  fact("run.parked", { why: z.string() }),
+  fact("run.resumed", { why: z.string(), epoch: count }),
+  fact("transcript", { messages: list(wire<Message>(MessageSchema)) }),
+  fact("run.finished", {
+    outcome: z.enum(["success", "cancelled", "failed", "abandoned"]),
+    output: json.exactOptional(),
+    error: error.exactOptional(),
+    unresolved: list(path),
+  }),
+]);
+
+const eventFrame = object({ kind: z.literal("frame"), path, event });
+const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef });
+
+/** What a request added: its new user messages, results of client tools, answers. */
+export type Added = z.output<typeof addedSchema>;
+/** What a request asks of the leg that it begins. */
+export type LegRequest = z.output<typeof legRequest>;
+export type StepKind = z.output<typeof stepKind>;
+export type InputRef = z.output<typeof inputRef>;
+export type FrameRef = z.output<typeof frameRef>;
+/** A durable question. Rows of kind `client-tool` are calls that the client runs; they are never listed as interrupts. */
+export type Interrupt = z.output<typeof interrupt>;
+export type InterruptKind = Interrupt["kind"];
+export type LegOutcome = z.output<typeof legOutcome>;
+type AnyFact = z.output<typeof factSchema>;
+export type FactKind = AnyFact["kind"];
+/** What happened: any fact, or the one of kind `K`. */
+export type Fact<K extends FactKind = FactKind> = Extract<AnyFact, { kind: K }>;
+/** How a step ended. */
+export type StepEnd =
+  Fact<"step.finished"> extends infer F
+    ? F extends { status: string }
+      ? Omit<F, "kind" | "path" | "via" | "usage">
+      : never
+    : never;
+/** What a user interface was, or may be, shown: an event, or what it is derived from. */
+export type Frame = z.output<typeof eventFrame> | z.output<typeof refFrame>;
+/** What a driver may say. */
+export type NewEntry = Fact | Frame;
+/** What the log knows: `seq` counts from 0 without a gap, `at` is the store's clock in ms. */
+export type Entry = NewEntry & { readonly seq: number; readonly at: number };
+
+/** Where an entry stands. */
+export interface Place {
+  /** The run, where it is known. */
+  readonly run: Uid | null;
+  readonly seq: number | null;
+}
+
+/** An entry that cannot be written, or read back. */
+export class EntryError extends PerdureError {
+  override readonly name = "EntryError";
+  constructor(
+    doing: "written" | "read",
+    /** The run it belongs to, where it is known. */
+    readonly run: Uid | null,
+    /** Its place in the run's log, where it is known. */
+    readonly seq: number | null,
+    /** JSON Pointer to the part that is wrong; "" is the entry itself. */
+    readonly where: string,
+    readonly why: string,
+  ) {
+    const place = `${seq === null ? "entry" : `entry ${seq}`}${run === null ? "" : ` of run ${run}`}`;
+    const next =
+      doing === "read"
+        ? "the file was damaged or changed by hand: restore it from a backup"
+        : "this is a bug in the code that appends it";
+    super(
+      doing === "read" ? "ENTRY_UNREADABLE" : "ENTRY_INVALID",
+      `${place} cannot be ${doing}: ${why}${where === "" ? "" : ` at "${where}"`}; ${next}`,
+    );
+  }
+}
+
+/**
+ * The text under which the store keeps an entry.
+ *
+ * @throws {@link EntryError} when it does not fit its schema
+ * @throws `NotJsonError` when a payload cannot be written as JSON
+ */
+export function encodeEntry(entry: NewEntry): string {
+  const plain = toJson(entry, `entry ${entry.kind}`);
+  check(plain, (where, why) => new EntryError("written", null, null, where, why));
+  // Payloads that go to rows of their own, and those that are too large for any, are told apart here: the text is whole and not yet appended.
+  return JSON.stringify(plain);
+}
+
+/**
+ * The entry that a stored text holds.
+ *
+ * @param place - where it stood, for the entry and for the error
+ * @throws {@link EntryError} when it is not JSON, or does not fit its schema
+ */
+export function parseEntry(text: string, place: { run: Uid; seq: number; at: number }): Entry {
+  const fault = (where: string, why: string) => new EntryError("read", place.run, place.seq, where, why);
+  let plain: unknown;
+  try {
+    plain = JSON.parse(text);
+  } catch {
+    throw fault("", `its text is not JSON (${text.length} characters)`);
+  }
+  return { ...check(plain, fault), seq: place.seq, at: place.at };
+}
+
+function check(plain: unknown, fault: (where: string, why: string) => EntryError): NewEntry {
+  const { data, error: failed } = schemaOf(plain).safeParse(plain);
+  if (failed === undefined) return data;
+  throw fault(...firstIssue(failed));
+}
+
+/** The kind decides, so that an error speaks of the kind that was meant. */
+function schemaOf(plain: unknown): z.ZodType<NewEntry> {
+  if (!isJsonObject(plain) || plain.kind !== "frame") return factSchema;
+  return "ref" in plain ? refFrame : eventFrame;
+}
+
+/** Pointer and reason of the first thing that is wrong. */
+function firstIssue(failed: z.ZodError): [where: string, why: string] {
+  const [issue] = failed.issues;
+  if (issue === undefined) return ["", failed.message];
+  return [issue.path.map((key) => `/${String(key)}`).join(""), issue.message];
+}
+
+/** What `text` says a request is. @throws {@link EntryError} */
+export function parseRequest(plain: unknown, place: Place): LegRequest {
+  return parsePart(legRequest, plain, place);
+}
+
+/** What `text` says a request added. @throws {@link EntryError} */
+export function parseAdded(plain: unknown, place: Place): Added {
+  return parsePart(addedSchema, plain, place);
+}
+
+/** The question that a stored row holds. @throws {@link EntryError} */
+export function parseInterrupt(plain: unknown, place: Place): Interrupt {
+  return parsePart(interrupt, plain, place);
+}
+
+function parsePart<T>(schema: z.ZodType<T>, plain: unknown, place: Place): T {
+  const { data, error: failed } = schema.safeParse(plain);
+  if (failed === undefined) return data;
+  throw new EntryError("read", place.run, place.seq, ...firstIssue(failed));
+}

@@ -1,0 +1,23 @@
+/** How long an id of the wire may be, in UTF-16 units. Ids become keys of rows and indexes; longer ones are an attack or a mistake. */
+export const MAX_ID_LENGTH = 1024;
+
+/**
+ * Why `id` cannot be an id on the wire (of a thread, run, message, tool call, interrupt …), or `undefined` when it can.
+ *
+ * Control characters would forge lines in logs and in the stream; a lone surrogate changes when it is written as UTF-8,
+ * so that two ids that differ here would be one there.
+ *
+ * @returns the rest of a sentence that begins with the id's name, for example `must not be empty`
+ */
+export function idProblem(id: string): string | undefined {
+  if (id === "") return "must not be empty";
+  if (id.length > MAX_ID_LENGTH) return `must not be longer than ${MAX_ID_LENGTH} UTF-16 units (it has ${id.length})`;
+  const control = /\p{Cc}/u.exec(id);
+  if (control) {
+    const code = control[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+    return `must not contain control characters (U+${code} at ${control.index})`;
+  }
+  const lone = /\p{Cs}/u.exec(id);
+  if (lone) return `must not contain a lone surrogate (at ${lone.index})`;
+  return undefined;
+}

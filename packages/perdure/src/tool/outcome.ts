@@ -1,0 +1,72 @@
+import { parseDuration } from "../protocol/duration.ts";
+import type { Duration } from "../protocol/words.ts";
+
+/**
+ * Marks a suspension. JSON has no symbols, so no output that came from a model or a service can pass for one; it is registered, so two copies
+ * of this package in one process still understand each other.
+ */
+const suspended: unique symbol = Symbol.for("perdure.suspension");
+
+/** What `call` returns to wait for a human. Made by {@link suspend} alone. */
+export interface Suspension {
+  readonly [suspended]: true;
+  readonly message: string;
+  readonly reason?: string;
+  /** Milliseconds. */
+  readonly expiresIn?: number;
+}
+
+/** The question of a suspension. What an answer looks like is the tool's `answer` schema. */
+export interface SuspendRequest {
+  /** What the human is asked. */
+  readonly message: string;
+  /** The interrupt's reason on the wire. Default: `input_required`, or `confirmation` for a boolean answer. */
+  readonly reason?: string;
+  /** How long the question stands. Default: for ever. */
+  readonly expiresIn?: Duration;
+}
+
+/**
+ * Ends the attempt and waits for a human: return it from `call`. The answer goes to the tool's `resume`, in another attempt, perhaps in another
+ * process; what ran before does not run again.
+ *
+ * @throws {@link DurationError} when `expiresIn` is not a duration
+ */
+export function suspend({ message, reason, expiresIn }: SuspendRequest): Suspension {
+  return Object.freeze({
+    [suspended]: true as const,
+    message,
+    ...(reason !== undefined && { reason }),
+    ...(expiresIn !== undefined && { expiresIn: parseDuration(expiresIn, "expiresIn of a suspension") }),
+  });
+}
+
+export function isSuspension(value: unknown): value is Suspension {
+  return typeof value === "object" && value !== null && Object.hasOwn(value, suspended);
+}
+
+/** What one attempt of a tool came to. `expiresIn` is in milliseconds. */
+export type ToolOutcome<Output> =
+  | { readonly type: "output"; readonly output: Output }
+  | { readonly type: "suspend"; readonly message: string; readonly reason?: string; readonly expiresIn?: number };
+
+/** What `reconcile` found out about a write whose outcome is not known. */
+export type Judgement<Output> =
+  | { readonly applied: "yes"; readonly output: Output }
+  | { readonly applied: "no" }
+  | { readonly applied: "unknown"; readonly note?: string };
+
+/** The write was applied, and this is what it returned, or would have. */
+export function applied<Output>(output: Output): Judgement<Output> {
+  return { applied: "yes", output };
+}
+
+/** The write was not applied; it may be tried again once it is sure that nothing can land any more. */
+export function notApplied(): Judgement<never> {
+  return { applied: "no" };
+}
+
+/** Nobody can tell from here: a human is asked. */
+export function unknown(note?: string): Judgement<never> {
+  return note === undefined ? { applied: "unknown" } : { applied: "unknown", note };
+}

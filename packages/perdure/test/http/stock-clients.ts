@@ -1,0 +1,80 @@
+/** The published AG-UI clients that a server meets, behind the few members the tests use. */
+
+import { createRequire } from "node:module";
+import { HttpAgent as Agent100 } from "@ag-ui/client";
+import { HttpAgent as Agent059 } from "@ag-ui/client-0.0.59";
+import type { Message, ResumeEntry } from "@ag-ui/core";
+
+// The ES module of 0.0.45 cannot import its own patch library outside a bundler; what Node users load is the CommonJS one.
+const { HttpAgent: Agent045 }: typeof import("@ag-ui/client-0.0.45") = createRequire(import.meta.url)(
+  "@ag-ui/client-0.0.45",
+);
+
+export interface StockClient {
+  readonly messages: readonly Message[];
+  readonly state: unknown;
+  add(message: Message): void;
+  /** Runs once; rejects when the stream is not acceptable to this client. */
+  run(request?: {
+    runId?: string;
+    resume?: ResumeEntry[];
+    tools?: unknown[];
+  }): Promise<{ result: unknown; types: string[] }>;
+}
+
+export interface StockOptions {
+  readonly url: string;
+  readonly threadId?: string;
+  readonly state?: Record<string, unknown>;
+}
+
+/** What all three classes have, whatever else their types say. */
+interface AnyHttpAgent {
+  messages: unknown[];
+  state: unknown;
+  runAgent(
+    parameters: Record<string, unknown>,
+    subscriber: { onEvent(params: { event: { type: string } }): void },
+  ): Promise<{ result: unknown }>;
+}
+
+type AnyHttpAgentClass = new (config: Record<string, unknown>) => AnyHttpAgent;
+
+/** 0.0.45 has no `resume` parameter: its front ends put the entries into the request themselves. */
+class ResumingAgent045 extends Agent045 {
+  resume: ResumeEntry[] | undefined;
+  protected override requestInit(input: Parameters<InstanceType<typeof Agent045>["run"]>[0]): RequestInit {
+    const init = super.requestInit(input);
+    return { ...init, body: JSON.stringify({ ...input, ...(this.resume && { resume: this.resume }) }) };
+  }
+}
+
+const classes = { "1.0.0": Agent100, "0.0.59": Agent059, "0.0.45": ResumingAgent045 } as unknown as Record<
+  "1.0.0" | "0.0.59" | "0.0.45",
+  AnyHttpAgentClass
+>;
+
+export type Version = keyof typeof classes;
+export const versions = Object.keys(classes) as Version[];
+
+export function stockClient(version: Version, { url, threadId = "thread", state = {} }: StockOptions): StockClient {
+  const agent = new classes[version]({ url, threadId, initialState: state });
+  return {
+    get messages() {
+      return agent.messages as Message[];
+    },
+    get state() {
+      return agent.state;
+    },
+    add: (message) => void agent.messages.push(message),
+    async run({ resume, ...parameters } = {}) {
+      const types: string[] = [];
+      if (agent instanceof ResumingAgent045) agent.resume = resume;
+      const { result } = await agent.runAgent(
+        { ...parameters, ...(resume && version !== "0.0.45" && { resume }) },
+        { onEvent: ({ event }) => void types.push(event.type) },
+      );
+      return { result, types };
+    },
+  };
+}

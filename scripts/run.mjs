@@ -1,0 +1,121 @@
+/**
+ * What stands behind `npm start`, `npm test` and the other commands of package.json: from a fresh clone to a running command. Each command
+ * installs and builds what it needs and is not there (prepare.mjs), then does its job (job.mjs).
+ *
+ * 1. Until something is installed, only Node's own modules are imported.
+ * 2. No install script runs, whether npm is set to ignore them or not: one way, so one thing to test.
+ * 3. The exit code is the job's, and a signal reaches the job.
+ */
+import { existsSync, readdirSync } from "node:fs";
+import { resolve } from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { foreground, isStopping, steps, tool, typeScript } from "./job.mjs";
+import { build, install } from "./prepare.mjs";
+
+/** @type {Record<string, { usage: string, run: (args: string[]) => Promise<number> }>} */
+const commands = {
+  start: { usage: "npm start", run: start },
+  test: { usage: "npm test", run: test },
+  t: { usage: "npm run t -- FILE", run: testFiles },
+  build: { usage: "npm run build", run: async () => (await install()) || (await build()) },
+  bench: { usage: "npm run bench -- [NAME] [--check]", run: bench },
+  conformance: { usage: "npm run conformance -- FOLDER", run: conformance },
+  format: { usage: "npm run format", run: format },
+};
+
+async function start() {
+  return (await install()) || (await build()) || (await foreground(typeScript("examples/task-board/server.ts")));
+}
+
+/** All gates, the cheap ones first, then all tests. The first failure ends it. */
+async function test() {
+  return (
+    (await install()) ||
+    (await steps({
+      "format and lint": tool("@biomejs/biome", "biome", ["ci", "--error-on-warnings"]),
+      "lint with types": tool("oxlint", "oxlint", ["--type-aware", "--deny-warnings"]),
+      types: tool("typescript", "tsc", ["--project", "."]),
+      "types of scripts": tool("typescript", "tsc", ["--project", "scripts"]),
+      "arrows between rooms": { command: process.execPath, args: ["scripts/check-arrows.mjs"] },
+      "nothing unused": tool("knip", "knip"),
+    })) ||
+    (await build()) ||
+    (await steps({
+      "package by publint": tool("publint", "publint", ["run", "packages/perdure", "--strict"]),
+      "package by attw": tool("@arethetypeswrong/cli", "attw", ["--profile", "esm-only", "--pack", "packages/perdure"]),
+    })) ||
+    (await foreground(tool("vitest", "vitest", ["run"])))
+  );
+}
+
+/** @param {string[]} files */
+async function testFiles(files) {
+  if (files.length === 0) return complain(`Which test file? ${usage("t")}`);
+  return (await install()) || (await foreground(tool("vitest", "vitest", ["run", ...files])));
+}
+
+/** @param {string[]} args */
+async function bench(args) {
+  const all = readdirSync("bench/src").flatMap((file) =>
+    file.endsWith(".bench.ts") ? [file.slice(0, -".bench.ts".length)] : [],
+  );
+  const named = args.filter((arg) => !arg.startsWith("--"));
+  const options = args.filter((arg) => arg.startsWith("--"));
+  const unknown = named.filter((name) => !all.includes(name));
+  if (unknown.length > 0) return complain(`No bench is named ${unknown.join(", ")}. There are: ${all.join(", ")}.`);
+
+  let code = (await install()) || (await build());
+  if (code !== 0) return code;
+  // A process each, so that none is measured in a heap and with code that another has shaped.
+  for (const name of named.length > 0 ? named : all) {
+    if (isStopping()) break;
+    code = (await foreground(typeScript(`bench/src/${name}.bench.ts`, options))) || code;
+  }
+  return code;
+}
+
+/** @param {string[]} folders */
+async function conformance([folder]) {
+  if (folder === undefined) return complain(`Which folder holds the streams? ${usage("conformance")}`);
+  const path = resolve(process.env.INIT_CWD ?? process.cwd(), folder);
+  if (!existsSync(path)) return complain(`There is no folder ${path}.`);
+  const run = tool("vitest", "vitest", ["run", "packages/perdure/test/conformance"]);
+  return (await install()) || (await foreground({ ...run, env: { PERDURE_CONFORMANCE_DIR: path } }));
+}
+
+async function format() {
+  return (await install()) || (await foreground(tool("@biomejs/biome", "biome", ["check", "--write"])));
+}
+
+/** @param {string} name */
+function usage(name) {
+  return `Usage: ${commands[name]?.usage}`;
+}
+
+/** @param {string} message */
+function complain(message) {
+  console.error(message);
+  return 2;
+}
+
+async function main() {
+  const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+  if (major < 20 || (major === 20 && minor < 19)) {
+    return complain(
+      `Perdure needs Node 20.19 or newer, and this is ${process.version}. Node 22 and 24 are fine choices.`,
+    );
+  }
+  process.chdir(fileURLToPath(new URL("../", import.meta.url)));
+  const [name = "", ...args] = process.argv.slice(2);
+  const command = commands[name];
+  if (command === undefined)
+    return complain(
+      Object.values(commands)
+        .map(({ usage }) => usage)
+        .join("\n"),
+    );
+  return command.run(args);
+}
+
+process.exitCode = await main();
