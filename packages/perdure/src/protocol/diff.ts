@@ -10,7 +10,6 @@
  */
 import type { JsonPatchOperation } from "./events.ts";
 import { escapePointer, isJsonObject, type Json, jsonEqual } from "./json.ts";
-import type { Patch } from "./patch.ts";
 import { estimateBytes, longerThan } from "./size.ts";
 
 type JsonArray = readonly Json[];
@@ -22,7 +21,7 @@ type JsonObject = { readonly [key: string]: Json };
  * @param from - what the reader holds; never changed in place from now on
  * @param to - what it shall hold; never changed in place from now on
  */
-export function diff(from: Json, to: Json): Patch {
+export function diff(from: Json, to: Json): readonly JsonPatchOperation[] {
   const patch = new PatchWriter();
   diffValue(patch, "", from, to);
   return patch.operations;
