@@ -574,6 +574,10 @@ describe("strict mode", () => {
       STRICT,
     );
     accepts([started(), state, messages(user), custom, interrupt("i")], STRICT);
+    // What was taken back ends after the snapshot, and is in nobody's history.
+    const other: Message = { id: "x", role: "reasoning", content: "" };
+    const open = [started(), text(), thought(), call(), args("{")];
+    accepts([...open, messages(other), state, textEnd(), thoughtEnd(), callEnd(), interrupt("i")], STRICT);
   });
   test("accepts the rejoin prelude: a snapshot, then START again for all that is open", () => {
     const prelude = [
