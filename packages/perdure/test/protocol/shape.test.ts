@@ -1,6 +1,7 @@
 import { EventSchema } from "@ag-ui/core/schemas";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { MAX_JSON_DEPTH, toJson } from "../../src/protocol/json.ts";
 import { checkShape, MAX_ID_LENGTH } from "../../src/protocol/shape.ts";
 import { ProtocolError } from "../../src/protocol/verify.ts";
 import { legalStream } from "./legal-streams.ts";
@@ -178,6 +179,14 @@ describe("refuses, and says where", () => {
       expect(fault(snapshot(value))).toContain(where);
       expect(fault({ ...text, metadata: { value } })).toContain("/metadata/value");
     }
+  });
+
+  test("a payload that nests one level too deep", () => {
+    let deepest: unknown = 1;
+    for (let i = 0; i < MAX_JSON_DEPTH; i++) deepest = [deepest];
+    checkShape(snapshot(deepest));
+    expect(toJson(deepest)).toEqual(deepest);
+    expect(fault(snapshot([deepest]))).toContain("nests deeper");
   });
 
   test("a deep payload, without overflowing the stack", () => {

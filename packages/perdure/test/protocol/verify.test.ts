@@ -464,8 +464,12 @@ describe("a chunk", () => {
     accepts([started(), first, textChunk({ delta: "y" }), textChunk({ messageId: "m" }), finished()]);
     accepts([
       started(),
+      activity("known"),
       first,
       event("RAW", { event: 1 }),
+      event("REASONING_ENCRYPTED_VALUE", { subtype: "message", entityId: "m", encryptedValue: "x" }),
+      activityDelta("known"),
+
       activity(),
       subagent(),
       textChunk({ delta: "y" }),
@@ -511,6 +515,7 @@ describe("a chunk", () => {
   });
   test("is not mixed with START, CONTENT and END for one item", () => {
     refuses("mixed-forms", [started(), text(), textEnd(), first]);
+    accepts([started(), text(), messages(user), textEnd(), first, finished()]);
     refuses("mixed-forms", [started(), first, text()]);
     refuses("mixed-forms", [started(), first, say()]);
     refuses("mixed-forms", [started(), first, textEnd()]);
@@ -574,6 +579,10 @@ describe("strict mode", () => {
       STRICT,
     );
     accepts([started(), state, messages(user), custom, interrupt("i")], STRICT);
+    // What was taken back ends after the snapshot, and is in nobody's history.
+    const other: Message = { id: "x", role: "reasoning", content: "" };
+    const open = [started(), text(), thought(), call(), args("{")];
+    accepts([...open, messages(other), state, textEnd(), thoughtEnd(), callEnd(), interrupt("i")], STRICT);
   });
   test("accepts the rejoin prelude: a snapshot, then START again for all that is open", () => {
     const prelude = [
