@@ -563,7 +563,8 @@ describe("strict mode", () => {
     refuses("pending-calls", [...made, pending("c", "c")], STRICT);
     refuses("pending-calls", [...made, pending("c", "d")], STRICT);
     refuses("pending-calls", [...made, result(), pending("c")], STRICT);
-    refuses("pending-calls", [...made, pending("c")], { ...STRICT, clientTools: [] });
+    // Agent code may leave any call to the client, also one that the request did not offer.
+    accepts([...made, pending("c")], { ...STRICT, clientTools: [] });
     // A call of an earlier run may still wait for the client.
     accepts([started(), pending("c")], { ...STRICT, messages: [calling()] });
     accepts([started(), finished()], { ...STRICT, messages: [calling()] });
