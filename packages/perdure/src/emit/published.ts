@@ -9,7 +9,7 @@
 import { create, isDraftable } from "mutative";
 import type { AGUIEvent, JsonPatchOperation } from "../protocol/events.ts";
 import { type Json, NotJsonError, toJson } from "../protocol/json.ts";
-import { apply, diff, estimateBytes, longerThan, type Patch } from "../protocol/patch.ts";
+import { apply, diff, type Patch } from "../protocol/patch.ts";
 
 /** The two ways to bring a client up to date. The shorter one goes out. */
 export interface Updates {
@@ -68,8 +68,7 @@ export class Published {
     const patch = this.#changes();
     if (patch.length === 0) return;
     const next = onlyPrimitives(patch) ? (this.#base as Json) : apply(this.#shown, patch);
-    const isDeltaShorter = longerThan(next, estimateBytes(patch as unknown as Json));
-    this.#show(next, isDeltaShorter ? this.updates.delta([...patch]) : this.updates.snapshot(next), send);
+    this.#show(next, this.#update(patch, next), send);
   }
 
   /** Sends the whole value, unpublished changes included. */
@@ -106,6 +105,12 @@ export class Published {
     this.pass(event, next, send);
     this.#shown = next;
     this.#base = next;
+  }
+
+  /** A patch is never longer than replacing the whole, so one that does replace the whole is a snapshot in disguise. */
+  #update(patch: Patch, next: Json): AGUIEvent {
+    const isWhole = patch.length === 1 && patch[0]?.op === "replace" && patch[0].path === "";
+    return isWhole ? this.updates.snapshot(next) : this.updates.delta([...patch]);
   }
 
   #changes(): Patch {

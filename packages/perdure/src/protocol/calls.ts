@@ -5,13 +5,10 @@ import type { OpenCall, Wire } from "./wire.ts";
 /** A call begins, by START or by its first chunk. */
 export function beginCall(
   w: Wire,
-  event: (AGUIEventOf<"TOOL_CALL_START"> | AGUIEventOf<"TOOL_CALL_CHUNK">) & {
-    toolCallId: string;
-    toolCallName: string;
-  },
-  form: "triad" | "chunk",
+  event: AGUIEventOf<"TOOL_CALL_START"> | AGUIEventOf<"TOOL_CALL_CHUNK">,
+  { id, name, form }: { readonly id: string; readonly name: string; readonly form: "triad" | "chunk" },
 ): { readonly wire: Wire; readonly owner: string | undefined; readonly args: string } {
-  const { toolCallId: id, toolCallName: name, parentMessageId, subagentRunId } = event;
+  const { parentMessageId, subagentRunId } = event;
   if (w.calls.has(id)) {
     if (form === "chunk") checkForm(w.known.get(id), form, event, id);
     refuse("tool-call-already-open", event, id, `tool call "${id}" is open; end it first`);

@@ -39,7 +39,7 @@ export function verifyChunk(w: Wire, event: ChunkEvent): Wire {
     case "TOOL_CALL_CHUNK": {
       const { toolCallName } = event;
       if (toolCallName === undefined) refuse("chunk-without-name", event, id, "a call's first chunk names the tool");
-      const { wire, args } = beginCall(closed, { ...event, toolCallId: id, toolCallName }, "chunk");
+      const { wire, args } = beginCall(closed, event, { id, name: toolCallName, form: "chunk" });
       const chunk = { kind, id, fields, args: args + (event.delta ?? "") };
       return withChunk({ ...wire, messagesShown: false }, lane, chunk);
     }

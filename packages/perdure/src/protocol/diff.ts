@@ -10,7 +10,6 @@
  */
 import type { JsonPatchOperation } from "./events.ts";
 import { escapePointer, isJsonObject, type Json, jsonEqual } from "./json.ts";
-import type { Patch } from "./patch.ts";
 import { estimateBytes, longerThan } from "./size.ts";
 
 type JsonArray = readonly Json[];
@@ -18,8 +17,11 @@ type JsonObject = { readonly [key: string]: Json };
 
 /**
  * The patch that makes `to` of `from`. Its values are parts of `to`, not copies.
+ *
+ * @param from - what the reader holds; never changed in place from now on
+ * @param to - what it shall hold; never changed in place from now on
  */
-export function diff(from: Json, to: Json): Patch {
+export function diff(from: Json, to: Json): readonly JsonPatchOperation[] {
   const patch = new PatchWriter();
   diffValue(patch, "", from, to);
   return patch.operations;
@@ -70,7 +72,7 @@ class PatchWriter {
 function diffValue(patch: PatchWriter, path: string, from: Json, to: Json): void {
   if (from === to) return;
   if (isJsonObject(from) && isJsonObject(to) && !Object.hasOwn(from, "__proto__") && !Object.hasOwn(to, "__proto__")) {
-    const keys = Object.keys(to);
+    const keys = keysOf(to);
     patch.container(path, to, keys.length, () => diffObject(patch, path, from, to, keys));
   } else if (isArray(from) && isArray(to)) {
     patch.container(path, to, to.length, () => diffArray(patch, path, from, to));
@@ -79,21 +81,31 @@ function diffValue(patch: PatchWriter, path: string, from: Json, to: Json): void
   }
 }
 
-/** Listing values is six times quicker than looking them up by key, until V8 keeps an object as a hash table: then it is slower. */
-const VALUES_LISTED = 1000;
-
 function diffObject(patch: PatchWriter, path: string, from: JsonObject, to: JsonObject, keys: readonly string[]): void {
-  const oldKeys = Object.keys(from);
-  const sameKeys = keys.length === oldKeys.length && keys.every((key, i) => key === oldKeys[i]);
-  if (sameKeys && keys.length <= VALUES_LISTED) {
-    const before = Object.values(from);
-    const after = Object.values(to);
-    for (const [i, key] of keys.entries()) if (before[i] !== after[i]) diffMember(patch, path, from, to, key);
-    return;
+  const oldKeys = keysOf(from);
+  let sameKeys = keys.length === oldKeys.length;
+  for (let i = 0; i < keys.length; i++) {
+    const key = keys[i] ?? "";
+    if (key !== oldKeys[i]) sameKeys = false;
+    if (from[key] !== to[key]) diffMember(patch, path, from, to, key);
   }
-  for (const key of keys) if (from[key] !== to[key]) diffMember(patch, path, from, to, key);
   if (sameKeys) return;
   for (const key of oldKeys) if (!Object.hasOwn(to, key)) diffMember(patch, path, from, to, key);
+}
+
+const LARGE_OBJECT = 100;
+const keysOfLarge = new WeakMap<JsonObject, readonly string[]>();
+
+/**
+ * Listing a large object's keys takes as long as comparing its members, and `to` is most often the next call's `from`. This is why a value
+ * that went through here must not be changed any more.
+ */
+function keysOf(object: JsonObject): readonly string[] {
+  const known = keysOfLarge.get(object);
+  if (known !== undefined) return known;
+  const keys = Object.keys(object);
+  if (keys.length >= LARGE_OBJECT) keysOfLarge.set(object, keys);
+  return keys;
 }
 
 function diffMember(patch: PatchWriter, path: string, from: JsonObject, to: JsonObject, key: string): void {

@@ -91,7 +91,7 @@ function messageForPre1(message: Message): Message {
   const own = unattributed(message);
   if (own.role === "tool") return { ...own, content: contentToText(own.content) };
   if (own.role !== "user" || typeof own.content === "string") return own;
-  return { ...own, content: own.content.map(partForPre1) };
+  return { ...own, content: own.content.flatMap(partForPre1) };
 }
 
 /** Media as it was called then. 0.0.45 knows no other, and no version before 1.0 knows a provider's file. */
@@ -110,12 +110,12 @@ const ANY_OF: Readonly<Record<Exclude<ContentPart["type"], "text">, string>> = {
   document: "application/octet-stream",
 };
 
-function partForPre1(part: ContentPart): ContentPart {
+function partForPre1(part: ContentPart): ContentPart | [] {
   if (part.type === "text") return part;
   const { source } = part;
   const mimeType = source.mimeType ?? ANY_OF[part.type];
-  // An empty value would be no payload at all to them.
-  if (source.value === "") return { type: "text", text: "" };
+  // To them it would have no payload at all, which is fatal.
+  if (source.value === "") return [];
   switch (source.type) {
     case "data":
       return asPart({ type: "binary", mimeType, data: source.value });

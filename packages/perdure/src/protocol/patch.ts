@@ -33,14 +33,14 @@ export class PatchError extends PerdureError {
   ) {
     super(
       "PATCH_FAILED",
-      `operation ${index} of the patch (${describe(operation)}) cannot be applied: ${reason}; the document is as it was, send it whole`,
+      `operation ${index} of the patch ${describe(operation)} cannot be applied: ${reason}; the document is as it was, send it whole`,
     );
   }
 }
 
-function describe(operation: JsonPatchOperation): string {
-  const { op, path, from } = operation as { op?: unknown; path?: unknown; from?: unknown };
-  return [`${op}`, from === undefined ? "" : ` from "${from}"`, ` at "${path}"`].join("").slice(0, 200);
+/** Without the value, which may be large and may be private. */
+function describe(operation: unknown): string {
+  return String(JSON.stringify(operation, ["op", "from", "path"])).slice(0, 200);
 }
 
 /**
@@ -73,6 +73,7 @@ class Workpiece {
   constructor(public root: Json) {}
 
   run(operation: JsonPatchOperation): void {
+    if (!isJsonObject(operation as unknown)) misfit("it is no object");
     const path = parsePointer(operation.path, "path");
     switch (operation.op) {
       case "add":

@@ -34,7 +34,8 @@ export interface Transcript {
 
 /** The transcript that a client starts with: no messages, state `{}`, unless it brings its own. */
 export function newTranscript(initial: { messages?: readonly Message[]; state?: Json } = {}): Transcript {
-  return { messages: initial.messages ?? [], state: initial.state ?? {}, interrupts: [], chunks: [] };
+  const { messages = [], state = {} } = initial;
+  return { messages, state, interrupts: [], chunks: [] };
 }
 
 /**

@@ -102,7 +102,7 @@ export function verify(wire: Wire, event: AGUIEvent, lane?: string): Wire {
       return { ...w, reasonings: without(w.reasonings, messageId), messagesShown };
     }
     case "TOOL_CALL_START": {
-      const begun = beginCall(w, event, "triad");
+      const begun = beginCall(w, event, { id: event.toolCallId, name: event.toolCallName, form: "triad" });
       const item = { ...newItem(w, "tool-call", event.toolCallId, begun.owner, lane), args: begun.args };
       return { ...begun.wire, calls: put(w.calls, item), opened: w.opened + 1, messagesShown: false };
     }

@@ -187,7 +187,6 @@ export function kindOf(message: Message): KnownMessage["kind"] {
 export function withHistory(wire: Wire, history: readonly Message[]): Wire {
   const messages = wire.messages.toMap();
   const known = wire.known.toMap();
-  const waiting = new Set(wire.waiting);
   for (const message of history) {
     const owned = { owner: message.subagentRunId, ownedIn: wire.run };
     messages.set(message.id, {
@@ -206,9 +205,7 @@ export function withHistory(wire: Wire, history: readonly Message[]): Wire {
   }
   for (const message of history) {
     const call = message.role === "tool" ? known.get(message.toolCallId) : undefined;
-    if (message.role !== "tool" || call === undefined) continue;
-    known.set(message.toolCallId, { ...call, answered: true });
-    waiting.delete(message.toolCallId);
+    if (message.role === "tool" && call !== undefined) known.set(message.toolCallId, { ...call, answered: true });
   }
-  return { ...wire, messages: Ledger.of(messages), known: Ledger.of(known), waiting };
+  return { ...wire, messages: Ledger.of(messages), known: Ledger.of(known) };
 }

@@ -17,6 +17,8 @@ export interface Class {
   readonly refusedStrictly?: Refusal;
   /** An event whose patch does not fit, and the operation at fault. The reducer keeps what it has, as the client does. */
   readonly unappliable?: { readonly at: number; readonly operation: number };
+  /** A client that does not rewrite its messages for its server means by them what `expect.request` says. */
+  readonly upgrades?: true;
   /** The stream as a client reads it, without what it drops. With it, the expected messages and state hold for a refused stream too. */
   readonly read?: (stream: readonly unknown[]) => readonly unknown[];
 }
@@ -87,12 +89,12 @@ export const CLIENT_ONLY: Readonly<Record<string, Class>> = {
   "chunk-conflicting-tool-name-fatal": refuse(2, "chunk-conflict"),
   "custom-closes-chunk-stream-fatal": refuse(3, "chunk-without-id"),
 
-  // Eras: about the client's request. The streams are ordinary; nobody may send THINKING_* any more.
+  // Eras: about the client's request, which is what a server reads. The streams are ordinary; nobody may send THINKING_* any more.
   "current-peer-declares-protocol-version": accept,
   "era-pinned-peer-omits-protocol-version": accept,
   "era-0-0-39-flattens-content": accept,
-  "era-0-0-47-upgrades-binary-content": accept,
-  "era-current-peer-keeps-modern-content": accept,
+  "era-0-0-47-upgrades-binary-content": { upgrades: true },
+  "era-current-peer-keeps-modern-content": { upgrades: true },
   "era-0-0-57-subagent-dropped-with-warning": accept,
   "era-0-0-45-thinking-translated": refuse(1, "shape"),
 

@@ -1,8 +1,9 @@
 /**
- * Holds the verifier, the encoding and the reducer against the official AG-UI 1.1 streams. A finding is a sentence; none means conformant.
- * Reading files and reporting are the caller's.
+ * Holds the verifier, the encoding, the reducer and the reading of requests against the official AG-UI 1.1 streams. A finding is a
+ * sentence; none means conformant. Reading files and reporting are the caller's.
  */
 import { type AGUIEvent, type AGUIEventType, event, type Message } from "../../src/protocol/events.ts";
+import { normaliseInput } from "../../src/protocol/input.ts";
 import { type Json, jsonEqual } from "../../src/protocol/json.ts";
 import { apply, PatchError } from "../../src/protocol/patch.ts";
 import { newTranscript, reduce } from "../../src/protocol/reduce.ts";
@@ -23,6 +24,8 @@ export interface Fixture {
     readonly runError?: true | string;
     readonly eventTypes?: readonly string[];
     readonly eventPaths?: { readonly [path: string]: Json };
+    readonly request?: { readonly [member: string]: Json };
+    readonly requestAbsentPaths?: readonly string[];
   };
 }
 
@@ -56,7 +59,7 @@ export function checkStream(fixture: Fixture, kind: Class): string[] {
   if (kind.unappliable !== undefined) findings.push(...checkUnappliable(fixture, kind.unappliable));
   const read = kind.refused === undefined ? fixture.stream : kind.read?.(fixture.stream);
   if (read !== undefined) findings.push(...checkResult(fixture, read.map(overTheWire), kind.refused === undefined));
-  return findings;
+  return [...findings, ...checkRequest(fixture, kind)];
 }
 
 /** What is wrong with how we leave members out. */
@@ -84,7 +87,7 @@ function checkVerdict({ stream, input }: Fixture, expected: Refusal | undefined,
     const type = (one as { type?: unknown }).type;
     return refused.event?.type === type
       ? []
-      : [`the error about event ${at} names ${refused.event?.type}, not ${type}`];
+      : [`the error about event ${at} names ${refused.event?.type}, not that event`];
   }
   if (expected !== undefined) return [`the stream has no event ${expected.at}`];
   const unended = refusalOf(() => verifyEnd(wire));
@@ -101,8 +104,22 @@ function checkUnappliable({ stream }: Fixture, { at, operation }: { at: number; 
     return [`the patch of event ${at} is applied`];
   } catch (error) {
     if (error instanceof PatchError && error.index === operation) return [];
-    return [`the patch of event ${at} fails otherwise: ${error}`];
+    return [`the patch of event ${at} fails otherwise: ${String(error)}`];
   }
+}
+
+/** What is wrong with how we read the request that the client is expected to send, and the messages that it began with. */
+function checkRequest({ input, expect }: Fixture, { upgrades }: Class): string[] {
+  const read = (more: object) => normaliseInput({ threadId: "t", runId: "r", messages: [], ...more });
+  const sent = read(expect.request ?? {});
+  const findings = sent.warnings.map((warning) => `its request gives the warning: ${warning}`);
+  if (!holds(sent.input, expect.request ?? {})) findings.push(`its request is read as ${JSON.stringify(sent.input)}`);
+  for (const path of expect.requestAbsentPaths ?? []) {
+    if (valueAt(sent.input, path) !== undefined) findings.push(`its request is read with ${path}`);
+  }
+  const began = read({ messages: input?.messages ?? [] }).input;
+  if (upgrades && !holds(began, expect.request)) findings.push(`its input is read as ${JSON.stringify(began)}`);
+  return findings;
 }
 
 /** What the application holds after the stream, as `expect` wants it. */
@@ -126,14 +143,18 @@ function checkResult({ input, expect, stream }: Fixture, events: readonly AGUIEv
   // Chunks reach an application spelled out; whatever else is sent reaches it as it was sent.
   const types = events.map((one) => one.type);
   const hasChunks = types.some((type) => type.endsWith("_CHUNK"));
-  if (expect.eventTypes !== undefined && !hasChunks && `${types}` !== `${expect.eventTypes}`) {
+  if (expect.eventTypes !== undefined && !hasChunks && types.join() !== expect.eventTypes.join()) {
     findings.push(`the events are ${types.join(", ")}`);
   }
   for (const [path, value] of Object.entries(expect.eventPaths ?? {})) {
-    const found = path.split(".").reduce<unknown>((parent, key) => Reflect.get(Object(parent), key), events);
+    const found = valueAt(events, path);
     if (!holds(found, value)) findings.push(`${path} is ${JSON.stringify(found)}`);
   }
   return findings;
+}
+
+function valueAt(value: unknown, path: string): unknown {
+  return path.split(".").reduce<unknown>((parent, key) => Reflect.get(Object(parent), key), value);
 }
 
 /** Objects may have more members than asked for; lists have the same length and order. */

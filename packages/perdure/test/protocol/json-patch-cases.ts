@@ -232,6 +232,9 @@ export const REFUSED: readonly Refused[] = [
   refused("an operation that there is not", { a: 1 }, [{ op: "spam", path: "/a", value: 1 }], "no such operation"),
   refused("an operation without op", { a: 1 }, [{ path: "/a", value: 1 }], "no such operation"),
 
+  refused("an operation that is null", {}, [null], "it is no object"),
+  refused("an operation that is a list", {}, [[]], "it is no object"),
+
   refused("__proto__", {}, [add("/__proto__/polluted", true)], "names a prototype"),
   refused("__proto__ as the last token", {}, [add("/__proto__", {})], "names a prototype"),
   refused(

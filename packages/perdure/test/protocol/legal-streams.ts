@@ -700,6 +700,7 @@ class Author {
     });
     this.#snapshot(pick * 3 + 1);
     this.#open = this.#open.filter((open) => open !== item);
+    this.#closedTexts = this.#closedTexts.filter((closed) => closed.id !== item.id);
     if (item.kind === "text") this.#emit("TEXT_MESSAGE_END", { messageId: item.id });
     else this.#emit("TOOL_CALL_END", { toolCallId: item.id });
     if (item.kind === "text" || call?.parent === undefined) this.#takenBack.push({ ...item, rest: [] });

@@ -36,7 +36,7 @@ describe("apply", () => {
         index: 1,
         operation: patch[1],
         reason: 'there is no member "b"',
-        message: expect.stringContaining('operation 1 of the patch (replace at "/b/c")'),
+        message: expect.stringContaining('operation 1 of the patch {"op":"replace","path":"/b/c"} cannot be applied'),
       }),
     );
   });
@@ -341,13 +341,13 @@ function underRoot(operation: Patch[number]): Patch[number] {
   return "from" in operation ? { ...operation, path, from: `/root${operation.from}` } : { ...operation, path };
 }
 
-/** Both let a move or a copy end beyond its array and append there; for the RFC the index has to exist or be the next. */
+/** Both let a move or a copy end at any index, "" and those beyond the array too; for the RFC it has to exist or be the next. */
 function isLax(doc: Json, patch: Patch): boolean {
   let here: Json | undefined = doc;
   for (const operation of patch) {
     if (here === undefined) return false;
     if ((operation.op === "move" || operation.op === "copy") && byUs(here, [operation]) === undefined) {
-      const appended = operation.path.replace(/[0-9]+$/, "-");
+      const appended = operation.path.replace(/[^/]*$/, "-");
       if (byUs(here, [{ ...operation, path: appended }]) !== undefined) return true;
     }
     here = byUs(here, [operation]);

@@ -519,6 +519,14 @@ describe("chunks", () => {
   });
 });
 
+test("a chunk without an id never goes on with another subagent's message", () => {
+  const transcript = [
+    event("TEXT_MESSAGE_CHUNK", { messageId: "m", delta: "mine", subagentRunId: "s" }),
+    event("TEXT_MESSAGE_CHUNK", { delta: "not mine", subagentRunId: "t" }),
+  ].reduce(reduce, newTranscript());
+  expect(transcript.messages).toEqual([assistant("m", "mine", { subagentRunId: "s" })]);
+});
+
 describe("structure", () => {
   const start: Transcript = newTranscript({
     messages: [assistant("a", "1"), assistant("b", "2")],
@@ -532,6 +540,7 @@ describe("structure", () => {
       interrupts: [],
     });
     expect(newTranscript()).toMatchObject({ messages: [], state: {}, interrupts: [] });
+    expect(newTranscript({ state: null }).state).toBe(null);
   });
 
   test("what an event does not concern stays the same reference", () => {

@@ -32,7 +32,7 @@ describe("a duration", () => {
     -1,
     Number.NaN,
     Number.POSITIVE_INFINITY,
-    "1".repeat(400) + "d",
+    `${"1".repeat(400)}d`,
     null,
     {},
     "1s\n",
