@@ -32,16 +32,28 @@ export const SOFT_BACKLOG = 1024 * 1024;
 /** Above this emitting throws. Bytes. */
 export const HARD_BACKLOG = 16 * 1024 * 1024;
 
+/** Where the memos of transformers outlive the leg. */
+export interface Memory {
+  readonly memos: Readonly<Record<string, Json>>;
+  /** Called with each memo that has changed. */
+  keep(transformer: string, memo: Json): void;
+}
+
+const FORGETFUL: Memory = { memos: {}, keep: () => {} };
+
 export class Outlet {
   #memos: Json[];
   #closed: RunInterrupted | undefined;
   readonly #stream: Stream;
   readonly #transformers: readonly Transformer[];
 
-  constructor(stream: Stream, transformers: readonly Transformer[] = []) {
+  readonly #keep: Memory["keep"];
+
+  constructor(stream: Stream, transformers: readonly Transformer[] = [], memory: Memory = FORGETFUL) {
     this.#stream = stream;
     this.#transformers = transformers;
-    this.#memos = transformers.map(({ initial }) => initial);
+    this.#keep = memory.keep;
+    this.#memos = transformers.map(({ name, initial }) => memory.memos[name] ?? initial);
   }
 
   get wire(): Wire {
@@ -109,6 +121,10 @@ export class Outlet {
         memos[i] = step.memo;
         return step.events;
       });
+    });
+    this.#transformers.forEach(({ name }, i) => {
+      const memo = memos[i] ?? null;
+      if (memo !== this.#memos[i]) this.#keep(name, memo);
     });
     this.#memos = memos;
     return current;

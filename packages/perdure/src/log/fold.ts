@@ -237,7 +237,7 @@ export class Folding {
     this.#steps.set(path, {
       ...step,
       waits: id,
-      asked: [...step.asked, { interrupt, answer: null }],
+      asked: [...step.asked, { interrupt, attempts: step.attempts.length, answer: null }],
       attempts: suspends ? ended(step.attempts, { suspended: id }) : step.attempts,
     });
     // What it has shown stays: its state is committed with the question.

@@ -19,6 +19,8 @@ export interface Attempt extends Noted<"step.attempt"> {
 /** A question that belongs to a step, with its answer. */
 export interface Asked {
   readonly interrupt: Interrupt;
+  /** How many attempts came before it. */
+  readonly attempts: number;
   readonly answer: Noted<"interrupt.answered"> | null;
 }
 

@@ -28,7 +28,7 @@ export function answerProblem(question: Interrupt, answer: Answer): AnswerProble
     return forbidden(question, `the scope "${question.audience}" is needed`);
   }
   if (answer.status === "cancelled") return undefined;
-  const validated = validateSync(jsonSchema(question.schema), answer.payload ?? null);
+  const validated = validateSync(jsonSchema(question.schema ?? true), answer.payload ?? null);
   if (validated.ok) return undefined;
   const issues = validated.issues.map(({ path, message }) => ({ path, message }));
   return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };

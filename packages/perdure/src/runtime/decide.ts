@@ -12,12 +12,12 @@
  */
 import type { Fact, Interrupt, LegOutcome } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
+import { isListed, wireInterrupt } from "../log/interrupt-event.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox } from "../store/store.ts";
-import { isListed, wireInterrupt } from "../log/interrupt-event.ts";
-import { readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 import type { Loop, LoopCall } from "./agent-definition.ts";
+import { readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 
 /** Something to do for one step. */
 export type Start =
@@ -44,7 +44,12 @@ export type Decision =
   /** `bodies`: something runs here; `until`: a timer, in ms since the epoch. */
   | { readonly do: "wait"; readonly bodies: boolean; readonly until: number | null }
   | { readonly do: "end-leg"; readonly outcome: LegOutcome }
-  | { readonly do: "finish"; readonly outcome: "success" | "cancelled" | "failed"; readonly output?: Json; readonly error?: RecordedError }
+  | {
+      readonly do: "finish";
+      readonly outcome: "success" | "cancelled" | "failed";
+      readonly output?: Json;
+      readonly error?: RecordedError;
+    }
   /** At rest, with nothing to show. */
   | { readonly do: "park" };
 
@@ -108,7 +113,8 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
   if (step?.finished) return { is: "done" };
   if (live.has(call.path)) return { is: "running" };
   if (step === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
-  if (step.started.step === "client-tool") return run.cancelled ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
+  if (step.started.step === "client-tool")
+    return run.cancelled ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
 
   const question = step.asked.at(-1);
   const attempt = step.attempts.at(-1);
@@ -138,7 +144,8 @@ function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fa
     return { is: "timer", at: failed.retryAt, isUnknown: true };
   }
   if (run.cancelled) return ready(settle(call, { by: "cancel" }));
-  if (failed.retryAt === null) return ready(settle(call, { by: "error", error: failed.error, applied: failed.applied }));
+  if (failed.retryAt === null)
+    return ready(settle(call, { by: "error", error: failed.error, applied: failed.applied }));
   return at >= failed.retryAt ? ready(again()) : { is: "timer", at: failed.retryAt, isUnknown: false };
 }
 
@@ -150,19 +157,30 @@ function afterAnswer(run: RunState, call: LoopCall, opened: Interrupt, answered:
     case "approval": {
       if (run.cancelled) return settle(call, { by: "cancel" });
       const approval = readApproval(said);
-      if (!approval.approved) return settle(call, { by: "error", error: rejection(answered.status, approval.reason), applied: "no" });
-      return { start: "attempt", call, phase: "call", ...(approval.editedArgs !== undefined && { edited: approval.editedArgs }) };
+      if (!approval.approved)
+        return settle(call, { by: "error", error: rejection(answered.status, approval.reason), applied: "no" });
+      return {
+        start: "attempt",
+        call,
+        phase: "call",
+        ...(approval.editedArgs !== undefined && { edited: approval.editedArgs }),
+      };
     }
     case "unknown-write": {
       const did = readDid(said);
       if (did.did === "yes") return settle(call, { by: "answer", output: did.output });
-      if (did.did === "no") return run.cancelled ? settle(call, { by: "cancel" }) : { start: "attempt", call, phase: "call" };
+      if (did.did === "no")
+        return run.cancelled ? settle(call, { by: "cancel" }) : { start: "attempt", call, phase: "call" };
       return settle(call, { by: "error", error: UNKNOWN_WRITE, applied: "unknown" });
     }
     default:
       if (run.cancelled) return settle(call, { by: "cancel" });
       return said === undefined
-        ? settle(call, { by: "error", error: { code: "CANCELLED_BY_USER", message: "cancelled by user" }, applied: "no" })
+        ? settle(call, {
+            by: "error",
+            error: { code: "CANCELLED_BY_USER", message: "cancelled by user" },
+            applied: "no",
+          })
         : { start: "attempt", call, phase: "resume", answer: said };
   }
 }
@@ -213,6 +231,8 @@ function waitingOutcome(run: RunState): LegOutcome {
 /** Calls that wait for the client, in the order of their steps. */
 export function openClientCalls(run: RunState): string[] {
   return [...run.steps.values()].flatMap(({ started, finished }) =>
-    started.step === "client-tool" && finished === undefined && started.toolCallId !== undefined ? [started.toolCallId] : [],
+    started.step === "client-tool" && finished === undefined && started.toolCallId !== undefined
+      ? [started.toolCallId]
+      : [],
   );
 }

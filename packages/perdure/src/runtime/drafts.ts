@@ -34,15 +34,22 @@ export class Drafts {
 
   /** The event that leads from what is shown to what is to be shown; none when they are equal. */
   show(shown: Json, committed: Json): AGUIEvent | undefined {
-    const next = [...this.#published.keys()].sort().reduce((state, path) => rebased(state, this.#published.get(path) ?? []).state, committed);
+    const next = [...this.#published.keys()]
+      .sort()
+      .reduce((state, path) => rebased(state, this.#published.get(path) ?? []).state, committed);
     const patch = diff(shown, next);
     if (patch.length === 0) return undefined;
-    return longerThan(next, estimateBytes(patch as unknown as Json)) ? stateUpdates.delta([...patch]) : stateUpdates.snapshot(next);
+    return longerThan(next, estimateBytes(patch as unknown as Json))
+      ? stateUpdates.delta([...patch])
+      : stateUpdates.snapshot(next);
   }
 }
 
 /** A change on top of a state that has moved on: an operation whose target is gone is dropped, never an error after an effect. */
-export function rebased(onto: Json, changes: Patch): { readonly state: Json; readonly applied: Patch; readonly dropped: Patch } {
+export function rebased(
+  onto: Json,
+  changes: Patch,
+): { readonly state: Json; readonly applied: Patch; readonly dropped: Patch } {
   let state = onto;
   const applied: Patch[number][] = [];
   const dropped: Patch[number][] = [];

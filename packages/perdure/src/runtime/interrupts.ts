@@ -19,7 +19,11 @@ export const approvalSchema: Json = {
 export function unknownWriteSchema(output: Json | null): Json {
   return {
     oneOf: [
-      { type: "object", properties: { did: { const: "yes" }, output: output ?? true }, required: ["did", ...(output === null ? [] : ["output"])] },
+      {
+        type: "object",
+        properties: { did: { const: "yes" }, output: output ?? true },
+        required: ["did", ...(output === null ? [] : ["output"])],
+      },
       { type: "object", properties: { did: { const: "no" } }, required: ["did"] },
       { type: "object", properties: { did: { const: "unknown" }, note: { type: "string" } }, required: ["did"] },
     ],
@@ -53,5 +57,8 @@ export function readDid(payload: Json | undefined): Did {
 
 export function rejection(status: Fact<"interrupt.answered">["status"], reason: string | undefined): RecordedError {
   if (status === "expired") return { code: "REJECTED", message: "rejected: the approval expired" };
-  return { code: "REJECTED", message: reason === undefined ? "rejected by the user" : `rejected by the user: ${reason}` };
+  return {
+    code: "REJECTED",
+    message: reason === undefined ? "rejected by the user" : `rejected by the user: ${reason}`,
+  };
 }

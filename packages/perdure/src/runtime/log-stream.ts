@@ -58,7 +58,10 @@ export class LogStream implements Stream {
     if (events.length === 1 && only !== undefined && isPlainDelta(only)) this.#delta(only, lane);
     else {
       for (const event of events) checkShape(event);
-      this.add(events.map((event) => ({ kind: "frame", path: lane, event })), events.reduce((sum, event) => sum + bytesOf(event), 0));
+      this.add(
+        events.map((event) => ({ kind: "frame", path: lane, event })),
+        events.reduce((sum, event) => sum + bytesOf(event), 0),
+      );
     }
   }
 
@@ -115,7 +118,9 @@ export class LogStream implements Stream {
 
 function isPlainDelta(event: AGUIEvent): event is Delta {
   const isDelta =
-    event.type === "TEXT_MESSAGE_CONTENT" || event.type === "REASONING_MESSAGE_CONTENT" || event.type === "TOOL_CALL_ARGS";
+    event.type === "TEXT_MESSAGE_CONTENT" ||
+    event.type === "REASONING_MESSAGE_CONTENT" ||
+    event.type === "TOOL_CALL_ARGS";
   return isDelta && event.metadata === undefined && event.rawEvent === undefined && event.timestamp === undefined;
 }
 

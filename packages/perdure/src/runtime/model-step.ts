@@ -41,7 +41,12 @@ export class ModelStepEmitter implements ModelEmitter {
     return {
       delta: (delta) => this.#delta(lane, { type: "REASONING_MESSAGE_CONTENT", messageId, delta }),
       encryptedValue: (encryptedValue) =>
-        this.outlet.send(lane, { type: "REASONING_ENCRYPTED_VALUE", subtype: "message", entityId: messageId, encryptedValue }),
+        this.outlet.send(lane, {
+          type: "REASONING_ENCRYPTED_VALUE",
+          subtype: "message",
+          entityId: messageId,
+          encryptedValue,
+        }),
       end: () =>
         this.outlet.sendClosing(
           lane,
@@ -54,12 +59,22 @@ export class ModelStepEmitter implements ModelEmitter {
   call(name: string): EmittedCall {
     const lane = this.#lane();
     const id = idAt(this.uid, lane, "call", 0);
-    this.outlet.send(lane, { type: "TOOL_CALL_START", toolCallId: id, toolCallName: name, parentMessageId: this.messageId });
+    this.outlet.send(lane, {
+      type: "TOOL_CALL_START",
+      toolCallId: id,
+      toolCallName: name,
+      parentMessageId: this.messageId,
+    });
     return {
       id,
       args: (delta) => this.#delta(lane, { type: "TOOL_CALL_ARGS", toolCallId: id, delta }),
       encryptedValue: (encryptedValue) =>
-        this.outlet.send(lane, { type: "REASONING_ENCRYPTED_VALUE", subtype: "tool-call", entityId: id, encryptedValue }),
+        this.outlet.send(lane, {
+          type: "REASONING_ENCRYPTED_VALUE",
+          subtype: "tool-call",
+          entityId: id,
+          encryptedValue,
+        }),
       end: () => void this.heldBack.push({ event: { type: "TOOL_CALL_END", toolCallId: id }, lane }),
     };
   }
@@ -76,4 +91,3 @@ export class ModelStepEmitter implements ModelEmitter {
     return `${this.path}.${this.#parts++}` as Path;
   }
 }
-

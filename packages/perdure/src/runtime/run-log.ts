@@ -85,8 +85,10 @@ export class RunLog {
    */
   async offer(batch: Batch): Promise<Exclude<Appended, { is: "fenced" }>> {
     await this.committed();
+    // Folded before it is appended, so that nothing is appended that cannot be read.
+    const next = fold(this.#numbered(batch.entries), this.#state);
     const appended = await this.#guard(this.store.append(this.lease, batch));
-    if (appended.is === "appended") this.#state = fold(this.#numbered(batch.entries), this.#state);
+    if (appended.is === "appended") this.#state = next;
     return appended;
   }
 

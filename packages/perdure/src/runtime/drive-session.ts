@@ -1,0 +1,164 @@
+/** What the parts of a driver share: the run's log and stream, the way to append, and the way to wake the driver. */
+
+import { aggregateTokenUsage } from "@ag-ui/core";
+import { RunInterrupted } from "../emit/errors.ts";
+import { closeLeftovers } from "../emit/leftovers.ts";
+import { Outlet } from "../emit/outlet.ts";
+import type { Frame, Interrupt, NewEntry } from "../log/entries.ts";
+import type { RunState } from "../log/fold.ts";
+import { interruptEvent } from "../log/interrupt-event.ts";
+import type { TokenUsage } from "../protocol/events.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Path } from "../protocol/words.ts";
+import type { Batch, Claim, ClaimChange, Lease } from "../store/store.ts";
+import { Drafts } from "./drafts.ts";
+import type { DriverOptions } from "./driver.ts";
+import { LogStream } from "./log-stream.ts";
+import { type LeaseLostError, RunLog } from "./run-log.ts";
+
+export type Pushed = Frame;
+
+interface Closing {
+  readonly status: "resolved" | "cancelled" | "expired" | "withdrawn";
+  readonly payload?: Json;
+  readonly by: string;
+}
+
+export class DriveSession {
+  readonly outlet: Outlet;
+  readonly drafts = new Drafts();
+  readonly #log: RunLog;
+  readonly #stream: LogStream;
+  readonly #abort = new AbortController();
+  #isAwake = true;
+  #onWake: (() => void) | undefined;
+
+  constructor({ store, lease, run, agent, now }: DriverOptions) {
+    this.#log = new RunLog(store, lease, run, (error) => this.#lost(error), now);
+    this.#stream = new LogStream(this.#log, now);
+    this.outlet = new Outlet(this.#stream, agent.transformers ?? [], {
+      memos: run.memos,
+      keep: (transformer, value) => this.add([{ kind: "memo", transformer, value }]),
+    });
+  }
+
+  /** The run with everything that was emitted and appended. */
+  get state(): RunState {
+    this.#stream.flush();
+    return this.#log.state;
+  }
+
+  get epoch(): number {
+    return this.#log.epoch;
+  }
+
+  /** Aborted when the lease is lost. */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** Appends entries behind everything that was emitted so far; those of one tick are one batch. */
+  add(entries: readonly NewEntry[], options: { readonly claims?: readonly ClaimChange[] } = {}): void {
+    this.#stream.flush();
+    this.#log.add(entries, options);
+  }
+
+  /** Resolves when everything that was added is durable. */
+  committed(): Promise<void> {
+    this.#stream.flush();
+    return this.#log.committed();
+  }
+
+  /** Appends a batch that may be refused because something came in. @returns whether it was appended */
+  async offer(entries: readonly NewEntry[], options: Omit<Batch, "entries"> = {}): Promise<boolean> {
+    this.#stream.flush();
+    return (await this.#log.offer({ ...options, entries })).is === "appended";
+  }
+
+  /** Appends a batch that takes a key. @returns who has it, if it is not free */
+  async offerKey(entries: readonly NewEntry[], claim: ClaimChange): Promise<Claim | null> {
+    this.#stream.flush();
+    for (;;) {
+      const appended = await this.#log.offer({ entries, claims: [claim] });
+      if (appended.is !== "inbox") return appended.is === "held" ? appended.claim : null;
+    }
+  }
+
+  /** A question and what clients are told of it. */
+  opening(interrupt: Interrupt, patch: readonly never[] | undefined = undefined): readonly NewEntry[] {
+    return [
+      { kind: "interrupt.opened", interrupt, ...(patch !== undefined && { patch }) },
+      { kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") },
+    ];
+  }
+
+  /** The end of a question and what clients are told of it. None when it is not open (any more). */
+  closing(id: string, { status, payload, by }: Closing): readonly NewEntry[] {
+    const interrupt = this.state.interrupts.get(id);
+    if (interrupt === undefined) return [];
+    const shown = status === "resolved" || status === "cancelled" ? "answered" : status;
+    return [
+      { kind: "interrupt.answered", id, status, by, ...(payload !== undefined && { payload }) },
+      { kind: "frame", path: "" as Path, event: interruptEvent(interrupt, shown) },
+    ];
+  }
+
+  /** Appends the frame that leads from what clients hold to what they should, if that is something else. */
+  showState(path: Path): void {
+    const { shown, committed } = this.state;
+    const event = this.drafts.show(shown, committed);
+    if (event !== undefined) this.add([{ kind: "frame", path, event }]);
+  }
+
+  closeOpen(isWhole: boolean): void {
+    closeLeftovers(this.outlet, isWhole);
+  }
+
+  /** What the steps of the open leg have used. */
+  legUsage(): readonly TokenUsage[] {
+    const { steps, leg } = this.state;
+    const since = leg?.seq ?? 0;
+    const used = [...steps.values()].flatMap(({ finished }) =>
+      finished !== undefined && finished.seq > since ? (finished.usage ?? []) : [],
+    );
+    return used.length === 0 ? [] : aggregateTokenUsage([...used]);
+  }
+
+  readonly wake = (): void => {
+    this.#isAwake = true;
+    this.#onWake?.();
+  };
+
+  /** Resolves when the driver was woken since it last slept, or after `ms`. */
+  async awaken(ms: number): Promise<void> {
+    if (!this.#isAwake) {
+      await new Promise<void>((resolve) => {
+        this.#onWake = resolve;
+        const timer = Number.isFinite(ms) ? setTimeout(resolve, Math.min(ms, 0x7fffffff)) : undefined;
+        if (timer !== undefined) this.#onWake = () => (clearTimeout(timer), resolve());
+      });
+      this.#onWake = undefined;
+    }
+    this.#isAwake = false;
+    this.signal.throwIfAborted();
+  }
+
+  renewed(lease: Lease): void {
+    this.#log.renewed(lease);
+  }
+
+  lose(cause?: unknown): void {
+    this.#log.lose(cause);
+  }
+
+  /** Nothing of this driver's bodies leaves any more. */
+  close(): void {
+    this.outlet.close(new RunInterrupted(this.#log.state.leg?.runId ?? this.#log.state.run.uid, "ended"));
+  }
+
+  #lost(error: LeaseLostError): void {
+    this.outlet.close(new RunInterrupted(this.#log.state.leg?.runId ?? this.#log.state.run.uid, "lease-lost"));
+    this.#abort.abort(error);
+    this.wake();
+  }
+}

@@ -1,0 +1,318 @@
+/**
+ * Drives one run while its lease holds: fold, decide, act, append, until the run parks or ends.
+ *
+ * V1. Append, then act: an attempt is durable before its body runs. A result is one batch with what it shows.
+ * V2. A body's outcome is appended only while the step has no other one.
+ * V3. What ends the run's time here (parking, finishing) is offered to the store, which refuses it while something has come in.
+ * V4. When the lease is lost every signal fires and nothing is appended any more; the next driver goes on from the log.
+ */
+import type { LegOutcome, NewEntry } from "../log/entries.ts";
+import type { RunState } from "../log/fold.ts";
+import { retract } from "../log/retract.ts";
+import { type Json, jsonEqual } from "../protocol/json.ts";
+import type { Path, Uid } from "../protocol/words.ts";
+import type { EventStore, Inbox, Lease } from "../store/store.ts";
+import type { LoopAgent } from "./agent-definition.ts";
+import { type Decision, decide, openClientCalls } from "./decide.ts";
+import { DriveSession, type Pushed } from "./drive-session.ts";
+import { LeaseLostError } from "./run-log.ts";
+import { StepRunner } from "./step-runner.ts";
+
+export interface DriverOptions {
+  readonly store: EventStore;
+  readonly lease: Lease;
+  readonly agent: LoopAgent;
+  readonly run: RunState;
+  /** The thread's runs before this one, oldest first. */
+  readonly before: readonly RunState[];
+  /** Whether whoever drove this run before is known to be dead, so that nothing of his can land any more. */
+  readonly isOwnerDead: boolean;
+  /** Aborted when this process stops driving: what runs is awaited, nothing new is started. */
+  readonly stop: AbortSignal;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** In [0, 1). */
+  readonly random: () => number;
+  readonly report: (error: unknown, run: Uid) => void;
+}
+
+export type Driven = "parked" | "finished" | "released" | "lost";
+
+/** How long a wait without a body is held in memory. Milliseconds. */
+const SHORT_WAIT = 1_000;
+/** How often a lease is renewed, as a part of its time. */
+const RENEWALS = 3;
+
+/** Drives a run until it parks, ends, or is lost. Never throws: what goes wrong is reported, and the run is anybody's again. */
+export async function drive(options: DriverOptions): Promise<Driven> {
+  const driver = new Driver(options);
+  try {
+    return await driver.run();
+  } catch (error) {
+    if (!(error instanceof LeaseLostError) || error.cause !== undefined) options.report(error, options.lease.uid);
+    return "lost";
+  } finally {
+    driver.close();
+  }
+}
+
+class Driver {
+  readonly #options: DriverOptions;
+  readonly #session: DriveSession;
+  readonly #steps: StepRunner;
+  readonly #unwatch: () => void;
+  #lease: Lease;
+  #renewal: ReturnType<typeof setTimeout> | undefined;
+  #isResumed = false;
+
+  constructor(options: DriverOptions) {
+    this.#options = options;
+    this.#lease = options.lease;
+    this.#session = new DriveSession(options);
+    this.#steps = new StepRunner(options, this.#session);
+    this.#unwatch = options.store.watch({ run: options.lease.uid }, this.#session.wake);
+    options.stop.addEventListener("abort", this.#session.wake);
+    this.#renewLater();
+  }
+
+  async run(): Promise<Driven> {
+    const { store, lease, agent, now, stop } = this.#options;
+    for (;;) {
+      if (stop.aborted) return await this.#release();
+      const inbox = await store.inbox(lease.uid);
+      const decision = decide(this.#session.state, agent.loop, {
+        at: now(),
+        inbox,
+        live: this.#steps.live,
+        judged: this.#steps.judged,
+      });
+      const ended = await this.#act(decision);
+      if (ended !== undefined) return ended;
+    }
+  }
+
+  close(): void {
+    clearTimeout(this.#renewal);
+    this.#unwatch();
+    this.#options.stop.removeEventListener("abort", this.#session.wake);
+    this.#session.close();
+  }
+
+  async #act(decision: Decision): Promise<Driven | undefined> {
+    switch (decision.do) {
+      case "recover":
+        this.#recover(decision.cut);
+        return undefined;
+      case "take":
+        await this.#take(decision.items);
+        return undefined;
+      case "expire":
+        await this.#session.offer(
+          decision.interrupts.flatMap((id) => this.#session.closing(id, { status: "expired", by: "" })),
+        );
+        return undefined;
+      case "start":
+        for (const start of decision.starts) await this.#steps.start(start);
+        return undefined;
+      case "wait":
+        return await this.#wait(decision.bodies, decision.until);
+      case "end-leg":
+        return (await this.#endLeg(decision.outcome)) ? "parked" : undefined;
+      case "finish":
+        return (await this.#finish(decision)) ? "finished" : undefined;
+      case "park":
+        return (await this.#park([], null)) ? "parked" : undefined;
+      default:
+        return decision satisfies never;
+    }
+  }
+
+  /** Attempts that died with their process are failures now, and off the screen. */
+  #recover(cut: readonly { readonly path: Path; readonly n: number }[]): void {
+    const { now, isOwnerDead, lease } = this.#options;
+    const session = this.#session;
+    if (!this.#isResumed) session.add([{ kind: "run.resumed", why: "recovered", epoch: lease.epoch }]);
+    this.#isResumed = true;
+    for (const { path, n } of cut) {
+      const step = session.state.steps.get(path);
+      const attempt = step?.attempts.at(-1);
+      if (step === undefined || attempt === undefined) continue;
+      const isEffect = step.started.step === "tool" && step.started.effect !== "read";
+      // Nothing of a dead process can land any more; of one that only lost its lease, until the deadline of what it does.
+      const from = isOwnerDead ? now() : Math.max(now(), attempt.deadline ?? now());
+      const settle =
+        step.started.effect === "write" ? (this.#options.agent.loop.tool(step.started.name)?.policy.settle ?? 0) : 0;
+      session.add(
+        retract(session.state, {
+          kind: "step.failed",
+          path,
+          n,
+          error: { code: "CUT", message: "the process that ran it died" },
+          applied: isEffect ? "unknown" : "no",
+          retryAt: isEffect ? from + settle : now(),
+        }),
+      );
+    }
+  }
+
+  /** What came in becomes entries, all of it in one batch. */
+  async #take(items: readonly Inbox[]): Promise<void> {
+    const { state } = this.#session;
+    const entries: NewEntry[] = [];
+    const request = items.find((item) => item.kind === "request")?.request ?? null;
+    if (state.leg === null || (request !== null && state.leg.runId !== request.runId)) {
+      const leg = state.legs + 1;
+      entries.push(
+        { kind: "leg.started", leg, runId: request?.runId ?? `${state.run.uid}.${leg}`, request },
+        { kind: "frame", path: "" as Path, ref: { of: "RUN_STARTED", leg } },
+      );
+      if (request !== null && !jsonEqual(state.shown, request.state ?? {})) {
+        entries.push({ kind: "frame", path: "" as Path, ref: { of: "STATE_SNAPSHOT" } });
+      }
+    }
+    const answered = new Set<string>();
+    for (const item of items) {
+      if (item.kind === "answer") {
+        answered.add(item.interrupt);
+        entries.push(...this.#answerEntries(item));
+      } else if (item.kind !== "request") {
+        const payload: Json = "payload" in item ? item.payload : null;
+        entries.push({ kind: "inbox.taken", item: item.kind, payload, by: item.by });
+      }
+    }
+    if (request !== null && request.messages.length > 0) entries.push(...this.#notAnsweredByClient(answered));
+    const appended = await this.#session.offer(entries, { taken: items.map(({ row }) => row) });
+    if (appended && this.#session.state.cancelled) this.#steps.abortForCancel();
+  }
+
+  #answerEntries(item: Extract<Inbox, { kind: "answer" }>): readonly NewEntry[] {
+    const { state } = this.#session;
+    const call = [...state.steps.values()].find(
+      ({ started, finished }) => started.step === "client-tool" && started.toolCallId === item.interrupt && !finished,
+    );
+    if (call !== undefined) {
+      return [
+        {
+          kind: "step.finished",
+          path: call.started.path,
+          via: "client",
+          status: "ok",
+          output: item.payload ?? null,
+          patch: [],
+        },
+      ];
+    }
+    return this.#session.closing(item.interrupt, item);
+  }
+
+  /** A user went on without answering the calls that the client should have run. */
+  #notAnsweredByClient(answered: ReadonlySet<string>): readonly NewEntry[] {
+    const { state } = this.#session;
+    const left = new Set(openClientCalls(state).filter((id) => !answered.has(id)));
+    return [...state.steps.values()].flatMap(({ started: { path, toolCallId } }): readonly NewEntry[] => {
+      if (toolCallId === undefined || !left.has(toolCallId)) return [];
+      const error = { code: "NOT_ANSWERED", message: "not answered by the client" };
+      return [
+        { kind: "step.finished", path, via: "answer", status: "error", error, applied: "no" },
+        { kind: "frame", path, ref: { of: "TOOL_CALL_RESULT", path } },
+      ];
+    });
+  }
+
+  async #wait(bodies: boolean, until: number | null): Promise<Driven | undefined> {
+    const { now } = this.#options;
+    const left = until === null ? Number.POSITIVE_INFINITY : until - now();
+    if (bodies || left <= SHORT_WAIT) {
+      await this.#session.awaken(left);
+      return undefined;
+    }
+    const parked: NewEntry = { kind: "run.parked", why: "timer" };
+    return (await this.#park([parked], until)) ? "parked" : undefined;
+  }
+
+  async #endLeg(outcome: LegOutcome): Promise<boolean> {
+    const { state } = this.#session;
+    const leg = state.leg?.leg ?? 0;
+    const isInterrupt = outcome.type === "interrupt";
+    // AG-UI 1.0, interrupts: both snapshots precede an interrupting end.
+    const snapshots: NewEntry[] = isInterrupt
+      ? [frame({ of: "STATE_SNAPSHOT" }), frame({ of: "MESSAGES_SNAPSHOT" })]
+      : [];
+    return await this.#park(
+      [
+        ...snapshots,
+        { kind: "leg.finished", leg, outcome, usage: this.#session.legUsage() },
+        frame({ of: "RUN_FINISHED", leg }),
+        { kind: "run.parked", why: isInterrupt ? "interrupt" : "client-tool" },
+      ],
+      null,
+    );
+  }
+
+  async #park(entries: readonly NewEntry[], wakeAt: number | null): Promise<boolean> {
+    const expiries = [...this.#session.state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
+    const wake = [...expiries, ...(wakeAt === null ? [] : [wakeAt])];
+    return await this.#session.offer(entries, {
+      ends: { runnable: false, wakeAt: wake.length === 0 ? null : Math.min(...wake), waitsForKey: null },
+    });
+  }
+
+  async #finish({ outcome, output, error }: Extract<Decision, { do: "finish" }>): Promise<boolean> {
+    const { state } = this.#session;
+    const leg = state.leg?.leg ?? 0;
+    const unresolved = [...state.interrupts.values()]
+      .filter(({ kind }) => kind === "unknown-write")
+      .map(({ path }) => path);
+    const ending: LegOutcome =
+      outcome === "failed"
+        ? { type: "error", error: error ?? { code: "INTERNAL", message: "The agent failed (INTERNAL)." } }
+        : outcome === "cancelled"
+          ? { type: "cancelled" }
+          : { type: "success", pendingToolCallIds: openClientCalls(state) };
+    this.#session.closeOpen(outcome === "success");
+    return await this.#session.offer(
+      [
+        { kind: "leg.finished", leg, outcome: ending, usage: this.#session.legUsage() },
+        frame({ of: outcome === "failed" ? "RUN_ERROR" : "RUN_FINISHED", leg }),
+        {
+          kind: "run.finished",
+          outcome,
+          unresolved,
+          ...(output !== undefined && { output }),
+          ...(error !== undefined && { error }),
+        },
+      ],
+      { ends: { runnable: false, wakeAt: null, waitsForKey: null } },
+    );
+  }
+
+  /** This process stops: what runs may end, then the run is anybody's. */
+  async #release(): Promise<Driven> {
+    await this.#steps.settled();
+    await this.#session.offer([], { ends: { runnable: true, wakeAt: null, waitsForKey: null } });
+    return "released";
+  }
+
+  #renewLater(): void {
+    const { store, now } = this.#options;
+    const wait = Math.max(10, (this.#lease.until - now()) / RENEWALS);
+    this.#renewal = setTimeout(() => {
+      store.renew(this.#lease).then(
+        (lease) => {
+          if (lease === null) this.#session.lose();
+          else {
+            this.#lease = lease;
+            this.#session.renewed(lease);
+            this.#renewLater();
+          }
+        },
+        (error: unknown) => this.#session.lose(error),
+      );
+    }, wait);
+    this.#renewal.unref?.();
+  }
+}
+
+function frame(ref: Extract<Pushed, { ref: unknown }>["ref"]): NewEntry {
+  return { kind: "frame", path: "" as Path, ref };
+}
