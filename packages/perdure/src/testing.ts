@@ -1,1 +1,13 @@
 export { type EmittedEvents, type RunContextOptions, runContext } from "./testing/run-context.ts";
+export {
+  type Script,
+  ScriptError,
+  type ScriptedCall,
+  type ScriptedError,
+  type ScriptedModel,
+  type ScriptedModelOptions,
+  type ScriptedTurn,
+  type ScriptMessage,
+  type ScriptRequest,
+  scriptedModel,
+} from "./testing/scripted-model.ts";
