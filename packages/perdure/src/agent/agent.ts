@@ -1,6 +1,11 @@
 import { PerdureError } from "../protocol/errors.ts";
 import type { Json } from "../protocol/json.ts";
-import type { Agent } from "../runtime/agent-definition.ts";
+import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
+import type { ToolDefinition } from "../tool/definition.ts";
+import type { DynTool } from "../tool/dyn-tool.ts";
+import { registry } from "../tool/registry.ts";
+import { builtInLoop } from "./loop.ts";
+import type { CallSettings, LanguageModel } from "./model-port.ts";
 
 /** An agent's definition is not usable. */
 export class AgentDefinitionError extends PerdureError {
@@ -10,23 +15,39 @@ export class AgentDefinitionError extends PerdureError {
   }
 }
 
+/** An agent of the built-in loop: a model with tools. */
+export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "run"> {
+  /** Any language model object of the AI SDK. */
+  readonly model: LanguageModel;
+  /** The system prompt. */
+  readonly instructions?: string;
+  readonly tools?: readonly (ToolDefinition | DynTool)[];
+  /** How the model is asked: temperature, output limit and so on. */
+  readonly settings?: CallSettings;
+}
+
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
 /**
- * Defines an agent.
+ * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `run`: the body, whose returned JSON is RUN_FINISHED's `result`
- * @throws {@link AgentDefinitionError}
+ * initial value, which type `ctx.state`; `model`, `instructions`, `tools`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
-export function agent<S = Json>(definition: Agent<S>): Agent<S> {
-  if (!NAME.test(definition.name)) {
-    throw new AgentDefinitionError(
-      `agent name ${JSON.stringify(definition.name)} has to match ${NAME}; it is part of a URL`,
-    );
+export function agent<S = Json>(definition: ModelAgentDefinition<S>): LoopAgent<S>;
+export function agent<S = Json>(definition: BodyAgent<S>): BodyAgent<S>;
+export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): LoopAgent<S> | BodyAgent<S> {
+  const { name } = definition;
+  if (!NAME.test(name)) {
+    throw new AgentDefinitionError(`agent name ${JSON.stringify(name)} has to match ${NAME}; it is part of a URL`);
+  }
+  if ("model" in definition) {
+    const { model, instructions = "", tools = [], settings = {}, ...common } = definition;
+    return Object.freeze({ ...common, loop: builtInLoop({ model, instructions, tools: registry(tools), settings }) });
   }
   if (typeof definition.run !== "function") {
-    throw new AgentDefinitionError(`agent "${definition.name}" has no run(ctx); give it one`);
+    throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
   return Object.freeze({ ...definition });
 }

@@ -7,7 +7,7 @@
  * 4. A block is opened by its first content, so empty ones leave no trace; reasoning without text is kept where it has metadata to give back.
  */
 import { isJsonObject, type Json, jsonEqual, NotJsonError, toJson } from "../protocol/json.ts";
-import type { EmittedCall, EmittedReasoning, EmittedText, ModelEmitter } from "./model-emitter.ts";
+import type { EmittedCall, EmittedReasoning, EmittedText, ModelEmitter } from "../runtime/model-emitter.ts";
 import { blobOf, type ModelOutput } from "./model-output.ts";
 import type { BlockPart, ModelPart } from "./model-parts.ts";
 import type { ProviderMetadata } from "./model-port.ts";

@@ -64,7 +64,7 @@ export type Next =
   | { readonly next: "finish"; readonly output: Json }
   | { readonly next: "fail"; readonly error: RecordedError };
 
-export interface ModelRequest {
+export interface ModelStep {
   readonly run: RunState;
   /** The finished runs of the thread before this one, oldest first. */
   readonly before: readonly RunState[];
@@ -82,5 +82,5 @@ export interface Loop {
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
   /** One model call. Streams through `emit` and resolves to what the log keeps. */
-  callModel(request: ModelRequest): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
+  callModel(step: ModelStep): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }

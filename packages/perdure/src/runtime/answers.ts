@@ -1,6 +1,6 @@
 /** Whether an answer to a question may be taken: who may give it, and what it has to look like. */
 import type { Interrupt } from "../log/entries.ts";
-import type { Json } from "../protocol/json.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
 import { validateSync } from "../protocol/validate.ts";
 import type { Answer } from "../store/store.ts";
 import { jsonSchema } from "../tool/json-schema.ts";
@@ -14,6 +14,9 @@ export interface AnswerProblem {
 /** The scope that every answer needs. */
 export const ANSWER_SCOPE = "answer";
 
+/** Stands for all of them. */
+export const EVERY_SCOPE = "*";
+
 /** Kinds that only an operator's own actions close. */
 const OPERATOR_KINDS: ReadonlySet<Interrupt["kind"]> = new Set(["poisoned", "contract-changed", "diverged"]);
 
@@ -23,12 +26,16 @@ export function answerProblem(question: Interrupt, answer: Answer): AnswerProble
   if (OPERATOR_KINDS.has(question.kind)) {
     return forbidden(question, "it waits for an operator, not for an answer");
   }
-  if (!scopes.includes(ANSWER_SCOPE)) return forbidden(question, `the scope "${ANSWER_SCOPE}" is needed`);
-  if (question.audience !== null && !scopes.includes(question.audience)) {
+  const may = (scope: string): boolean => scopes.includes(scope) || scopes.includes(EVERY_SCOPE);
+  if (!may(ANSWER_SCOPE)) return forbidden(question, `the scope "${ANSWER_SCOPE}" is needed`);
+  if (question.audience !== null && !may(question.audience)) {
     return forbidden(question, `the scope "${question.audience}" is needed`);
   }
   if (answer.status === "cancelled") return undefined;
-  const validated = validateSync(jsonSchema(question.schema ?? true), answer.payload ?? null);
+  const validated = validateSync(
+    jsonSchema(isJsonObject(question.schema) ? question.schema : true),
+    answer.payload ?? null,
+  );
   if (validated.ok) return undefined;
   const issues = validated.issues.map(({ path, message }) => ({ path, message }));
   return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };

@@ -12,7 +12,7 @@
  */
 import type { Fact, Interrupt, LegOutcome } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
-import { isListed, wireInterrupt } from "../log/interrupt-event.ts";
+import { isListed, wireInterrupt } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox } from "../store/store.ts";

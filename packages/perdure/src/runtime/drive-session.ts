@@ -6,7 +6,7 @@ import { closeLeftovers } from "../emit/leftovers.ts";
 import { Outlet } from "../emit/outlet.ts";
 import type { Frame, Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { interruptEvent } from "../log/interrupt-event.ts";
+import { interruptEvent } from "../log/interrupts.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";

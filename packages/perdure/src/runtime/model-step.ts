@@ -10,6 +10,7 @@ export class ModelStepEmitter implements ModelEmitter {
   /** The ends of calls, which go out with the recorded step: a front end that runs calls on their END must not run one of a cut attempt. */
   readonly heldBack: { readonly event: AGUIEvent; readonly lane: Path }[] = [];
   #parts = 0;
+  #isShown = false;
 
   constructor(
     private readonly outlet: Outlet,
@@ -19,8 +20,14 @@ export class ModelStepEmitter implements ModelEmitter {
     this.messageId = idAt(uid, path, "message", 0);
   }
 
+  /** Whether clients hold a message of this step. */
+  get isShown(): boolean {
+    return this.#isShown;
+  }
+
   text(): EmittedText {
     const lane = this.#lane();
+    this.#isShown = true;
     const { messageId } = this;
     // A later block opens the same message again, which appends to it (AG-UI 1.0, reopening).
     this.outlet.send(lane, { type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
@@ -58,6 +65,7 @@ export class ModelStepEmitter implements ModelEmitter {
 
   call(name: string): EmittedCall {
     const lane = this.#lane();
+    this.#isShown = true;
     const id = idAt(this.uid, lane, "call", 0);
     this.outlet.send(lane, {
       type: "TOOL_CALL_START",

@@ -16,12 +16,15 @@ export class StateInvalidError extends PerdureError {
 }
 
 /**
- * The state of a new run: the request's, which may hold a person's edits, or the agent's initial one where the request has none
- * (`null`, `{}` and absence all mean none).
+ * The state of a new run: the request's, which may hold a person's edits; where the request has none (`null`, `{}` and absence all mean
+ * none) the thread's last, or else the agent's initial one.
+ *
+ * @throws {@link StateInvalidError} when the request's does not fit the agent's schema
  */
-export async function startingState<S>(agent: Agent<S>, input: RunAgentInput): Promise<Json> {
+export async function startingState<S>(agent: Agent<S>, input: RunAgentInput, last?: Json): Promise<Json> {
   const sent = (input.state ?? null) as Json;
   const isAbsent = sent === null || (isJsonObject(sent) && Object.keys(sent).length === 0);
+  if (isAbsent && last !== undefined) return last;
   if (isAbsent)
     return agent.state === undefined
       ? (sent ?? {})

@@ -133,7 +133,7 @@ export class StepRunner {
       await session.committed();
       const emit = new ModelStepEmitter(session.outlet, state.run.uid, path);
       try {
-        const { output, usage } = await loop.callModel({
+        const { output: said, usage } = await loop.callModel({
           run: session.state,
           before: this.#options.before,
           path,
@@ -141,6 +141,7 @@ export class StepRunner {
           emit,
         });
         if (!this.#isRunning(path, n)) return;
+        const output: Json = isJsonObject(said) ? { ...said, messageId: emit.isShown ? emit.messageId : null } : said;
         const ends = emit.heldBack.map(({ event, lane }): NewEntry => ({ kind: "frame", path: lane, event }));
         const withdrawn = invalidCalls(output);
         const taken: NewEntry[] =

@@ -12,7 +12,7 @@ import type { AGUIEvent } from "../protocol/events.ts";
 import { normaliseInput } from "../protocol/input.ts";
 import { toJson } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
-import type { Agent } from "./agent-definition.ts";
+import type { BodyAgent } from "./agent-definition.ts";
 import { EventQueue } from "./event-queue.ts";
 import { startingState } from "./starting-state.ts";
 
@@ -41,7 +41,7 @@ const ANONYMOUS: Principal = { tenant: "default", subject: "anonymous", scopes: 
  * @throws {@link InputError} or {@link StateInvalidError} from the first `next()`, before any event
  */
 export function streamRun<S>(
-  agent: Agent<S>,
+  agent: BodyAgent<S>,
   input: RunAgentInput,
   options: StreamRunOptions = {},
 ): AsyncIterableIterator<AGUIEvent> {
@@ -101,7 +101,7 @@ export function streamRun<S>(
 }
 
 /** Runs an agent's body inside a leg. Resolves when the leg is over; a body that goes on is left behind. */
-export async function runLeg<S>(agent: Agent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
+export async function runLeg<S>(agent: BodyAgent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
   const end = (how: LegEnd): void => {
     try {
       leg.end(how);

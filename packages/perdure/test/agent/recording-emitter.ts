@@ -1,4 +1,4 @@
-import type { ModelEmitter } from "../../src/agent/model-emitter.ts";
+import type { ModelEmitter } from "../../src/runtime/model-emitter.ts";
 
 /** An emitter that keeps what it was told, and throws where it is used as no driver could bear. */
 export class RecordingEmitter implements ModelEmitter {

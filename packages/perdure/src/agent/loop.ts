@@ -1,0 +1,154 @@
+/**
+ * The built-in loop: ask the model, run the calls it made, ask again, until it has nothing to call. It folds the log and replays no user
+ * code, so it goes on after any crash, and under a newer version of itself.
+ *
+ * Model steps stand at 0, 2, 4 …; call i of the turn that model step m began at (m + 1).i.
+ */
+import type { RunState, StepState } from "../log/fold.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
+import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
+import type { ToolRegistry } from "../tool/registry.ts";
+import { callModel } from "./model-call.ts";
+import { type FinishReason, type ModelOutput, readModelOutput } from "./model-output.ts";
+import type { CallSettings, LanguageModel, ModelTool } from "./model-port.ts";
+import { type ToolResult, type Turn, toPrompt } from "./prompt.ts";
+
+export interface LoopOptions {
+  readonly model: LanguageModel;
+  readonly instructions: string;
+  readonly tools: ToolRegistry;
+  readonly settings: CallSettings;
+}
+
+export function builtInLoop({ model, instructions, tools, settings }: LoopOptions): Loop {
+  const serverTools = [...tools].map(
+    ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
+  );
+  return {
+    tool: (name) => tools.get(name),
+    describes: { instructions, tools: serverTools as unknown as Json, settings: settings as Json },
+    next,
+    async callModel({ run, before, signal, emit }: ModelStep) {
+      const output = await callModel(
+        {
+          model,
+          prompt: toPrompt({ instructions, turns: turnsOf([...before, run]) }),
+          tools: [...serverTools, ...clientTools(run)],
+          settings,
+          signal,
+        },
+        emit,
+      );
+      return { output: output as unknown as Json, usage: output.usage };
+    },
+  };
+}
+
+function next(run: RunState): Next {
+  const path = lastModelStep(run);
+  const step = run.steps.get(path);
+  if (step?.finished === undefined) return { next: "model", path };
+  if (step.finished.status !== "ok") return { next: "fail", error: errorOf(step) };
+  const output = outputOf(step);
+  const isCut = NOT_WHOLE[output.finishReason];
+  if (isCut !== null) return { next: "fail", error: isCut };
+  if (output.calls.length === 0) return { next: "finish", output: output.text };
+  const calls = output.calls.map(({ id, name, input, invalid }, index): LoopCall => {
+    const call = { path: `${Number(path) + 1}.${index}` as Path, id, name, input, model: path, index };
+    return invalid === undefined ? call : { ...call, invalid };
+  });
+  const isAnswered = calls.every((call) => run.steps.get(call.path)?.finished !== undefined);
+  return isAnswered ? { next: "model", path: String(Number(path) + 2) as Path } : { next: "calls", calls };
+}
+
+/** An answer that stopped before its end is never a success by itself. */
+const NOT_WHOLE: { readonly [R in FinishReason]: RecordedError | null } = {
+  stop: null,
+  "tool-calls": null,
+  length: { code: "MODEL_LENGTH", message: "The model's answer was cut at its length limit." },
+  "content-filter": { code: "MODEL_REFUSED", message: "The model's answer was withheld by its provider." },
+  error: { code: "MODEL_ERROR", message: "The model failed while it answered." },
+  other: { code: "MODEL_STOPPED", message: "The model stopped for a reason that its provider does not name." },
+};
+
+/** The newest model step, or where the first one will stand. */
+function lastModelStep({ steps }: RunState): Path {
+  let ordinal = 0;
+  while (steps.has(String(ordinal + 2) as Path)) ordinal += 2;
+  return String(ordinal) as Path;
+}
+
+function errorOf({ finished }: StepState): RecordedError {
+  return finished?.status === "error"
+    ? finished.error
+    : { code: "CANCELLED", message: "The model call was cancelled." };
+}
+
+const outputs = new WeakMap<object, ModelOutput>();
+
+/** What a finished model step said; read once, because every decision asks for it. */
+function outputOf({ finished }: StepState): ModelOutput {
+  const recorded = finished?.status === "ok" ? finished : undefined;
+  const known = recorded && outputs.get(recorded);
+  if (known) return known;
+  const output = readModelOutput(recorded?.output ?? null);
+  if (recorded) outputs.set(recorded, output);
+  return output;
+}
+
+function clientTools(run: RunState): ModelTool[] {
+  return (run.request?.tools ?? []).map(({ name, description, parameters }) => ({
+    name,
+    description,
+    inputSchema: (parameters ?? { type: "object" }) as Json,
+  }));
+}
+
+/**
+ * The conversation so far: what users said, and what the recorded model steps of the thread answered and got for their calls. Assistant and
+ * tool messages that are not ours are a client's copy, or its invention; they are nothing to act on.
+ */
+function turnsOf(runs: readonly RunState[]): Turn[] {
+  const recorded = new Map<string, { readonly run: RunState; readonly path: Path; readonly output: ModelOutput }>();
+  for (const run of runs) {
+    for (const [path, step] of run.steps) {
+      if (step.started.step !== "model" || step.finished?.status !== "ok") continue;
+      const output = outputOf(step);
+      if (output.messageId !== null) recorded.set(output.messageId, { run, path, output });
+    }
+  }
+  return (runs.at(-1)?.messages ?? []).flatMap((message): Turn[] => {
+    if (message.role === "user") return [{ kind: "message", message }];
+    const own = message.role === "assistant" ? recorded.get(message.id) : undefined;
+    if (own === undefined) return [];
+    const { run, path, output } = own;
+    const results = output.calls.map((call, index) => resultOf(run, path, index, call));
+    return [{ kind: "model", output }, ...(results.length > 0 ? [{ kind: "results", results } as const] : [])];
+  });
+}
+
+function resultOf(
+  run: RunState,
+  model: Path,
+  index: number,
+  call: { readonly id: string; readonly name: string },
+): ToolResult {
+  const step = run.steps.get(`${Number(model) + 1}.${index}` as Path);
+  const result = { callId: call.id, name: call.name };
+  const finished = step?.finished;
+  switch (finished?.status) {
+    case "ok": {
+      const edited = step?.attempts.findLast((attempt) => attempt.edited !== undefined)?.edited;
+      const { output } = finished;
+      return { ...result, output: edited === undefined ? output : { output, argumentsEditedByHuman: edited } };
+    }
+    case "error":
+      return { ...result, error: finished.error };
+    case "cancelled":
+      return { ...result, error: { code: "CANCELLED", message: "cancelled" } };
+    default:
+      // The run ended before the call was run: its answer was cut.
+      return { ...result, error: { code: "NOT_RUN", message: "the run ended before this call was run" } };
+  }
+}

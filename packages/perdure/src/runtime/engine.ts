@@ -1,0 +1,263 @@
+/**
+ * What a process does for its runs: it opens the store, drives what is runnable, takes requests and answers in, and stops in order.
+ *
+ * N1. Opening recovers: every run that was being driven when the former owner died goes on at once.
+ * N2. A request is one transaction: what it means, its answers, its alias and its lease or wake-up.
+ * N3. A run that waits holds neither a lease nor memory.
+ */
+import { uuidv7 } from "uuidv7";
+import type { Added, NewEntry } from "../log/entries.ts";
+import type { RunState } from "../log/fold.ts";
+import { PerdureError } from "../protocol/errors.ts";
+import type { RunAgentInput } from "../protocol/events.ts";
+import { type Json, jsonEqual } from "../protocol/json.ts";
+import type { Path, Principal, Uid } from "../protocol/words.ts";
+import type { Answer, Answered, EventStore, Lease, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
+import type { Agent, LoopAgent } from "./agent-definition.ts";
+import { type AnswerProblem, answerProblem } from "./answers.ts";
+import { drive } from "./driver.ts";
+import { sha256 } from "./hash.ts";
+import { legRequest, meaning } from "./meaning.ts";
+import { startingState } from "./starting-state.ts";
+import { Threads } from "./threads.ts";
+
+export interface EngineOptions {
+  readonly store: EventStore;
+  readonly agents: ReadonlyMap<string, Agent>;
+  /** Gets the causes that clients are not told. */
+  readonly report: (error: unknown, run: Uid | null) => void;
+  /** Milliseconds since the epoch. Default: the system's clock. */
+  readonly now?: () => number;
+  /** In [0, 1). Default: `Math.random`. */
+  readonly random?: () => number;
+  /** Ids of new runs. Default: uuid v7. */
+  readonly newUid?: () => Uid;
+}
+
+/** A run that no agent of this process fits. */
+export class AgentMissingError extends PerdureError {
+  override readonly name = "AgentMissingError";
+  constructor(
+    readonly run: Uid,
+    readonly agent: string,
+  ) {
+    super(
+      "AGENT_MISSING",
+      `run ${run} belongs to agent "${agent}", which this runtime does not have; it rests until one does`,
+    );
+  }
+}
+
+/** How long a driver's failure keeps its run from being claimed here again. Milliseconds. */
+const REST_AFTER_LOSS = 250;
+
+export class Engine {
+  readonly store: EventStore;
+  readonly threads: Threads;
+  readonly #agents: ReadonlyMap<string, Agent>;
+  readonly #owner = `driver-${uuidv7()}`;
+  readonly #now: () => number;
+  readonly #random: () => number;
+  readonly #newUid: () => Uid;
+  readonly #report: EngineOptions["report"];
+  readonly #stop = new AbortController();
+  readonly #driving = new Map<Uid, Promise<void>>();
+  #opened: Promise<void> | undefined;
+  #unwatch: (() => void) | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #claiming: Promise<void> | undefined;
+  #claimAgain = false;
+  /** Runs whose driver died with the former owner of the store. */
+  #isFormerOwnerDead = false;
+  #openedAt = 0;
+
+  constructor({
+    store,
+    agents,
+    report,
+    now = Date.now,
+    random = Math.random,
+    newUid = () => uuidv7() as Uid,
+  }: EngineOptions) {
+    this.store = store;
+    this.threads = new Threads(store);
+    this.#agents = agents;
+    this.#report = report;
+    this.#now = now;
+    this.#random = random;
+    this.#newUid = newUid;
+  }
+
+  /** Opens the store and goes on with what was cut. Called by every operation; a second call waits for the first. */
+  open(): Promise<void> {
+    this.#opened ??= this.#open();
+    return this.#opened;
+  }
+
+  async #open(): Promise<void> {
+    const { formerOwnerDead } = await this.store.open(this.#owner);
+    this.#isFormerOwnerDead = formerOwnerDead;
+    this.#openedAt = this.#now();
+    this.#unwatch = this.store.watch("claimable", () => this.#claimSoon());
+    this.#claimSoon();
+  }
+
+  /**
+   * Takes a request in.
+   *
+   * @throws {@link StateInvalidError} when its state does not fit the agent's schema
+   */
+  async post(agent: Agent, input: RunAgentInput, principal: Principal): Promise<Posted> {
+    await this.open();
+    const { tenant, subject } = principal;
+    const key: ThreadKey = { tenant, subject, agent: agent.name, thread: input.threadId };
+    for (;;) {
+      const newest = (await this.store.runs({ ...key, limit: 1 })).items[0];
+      const last =
+        newest === undefined || newest.outcome === null ? undefined : (await this.threads.load(newest)).state;
+      const state = await startingState(agent, input, last?.committed);
+      const posted = await this.store.post({ key, runId: input.runId, owner: this.#owner }, (view): Meaning | Stale => {
+        // The thread has moved on since its last state was read: what a new run begins with has to be chosen again.
+        if ((view.run?.uid ?? null) !== (newest?.uid ?? null)) return { is: "refuse", ...STALE };
+        return meaning(view, {
+          input,
+          principal,
+          emptyRequest: agent.emptyRequest ?? "hydrate",
+          first: (added) =>
+            this.#firstEntries({ agent, key, turn: (view.run?.turn ?? 0) + 1, added, input, principal, state }),
+        });
+      });
+      if (posted.meaning.is === "refuse" && posted.meaning.code === STALE.code) continue;
+      if (posted.lease !== null) this.#drive(posted.lease, false);
+      return posted;
+    }
+  }
+
+  /** Answers a question from the inbox. @returns what is wrong with the answer, if anything */
+  async answer(answer: Answer): Promise<Answered | (AnswerProblem & { readonly is: "refused" })> {
+    await this.open();
+    const question = await this.store.question(answer.interrupt);
+    if (question === null) return { is: "none" };
+    const problem = question.closed === null ? answerProblem(question.interrupt, answer) : undefined;
+    return problem === undefined ? await this.store.answer(answer) : { ...problem, is: "refused" };
+  }
+
+  async cancel(uid: Uid, by: string): Promise<"put" | "finished" | "none"> {
+    await this.open();
+    return await this.store.put(uid, by, { kind: "cancel" });
+  }
+
+  /** Stops driving: what runs may end, then each run is anybody's. Resolves when nothing is driven here any more and the store is closed. */
+  async close(): Promise<void> {
+    if (this.#opened === undefined) return;
+    await this.#opened.catch(() => {});
+    this.#stop.abort();
+    this.#unwatch?.();
+    clearTimeout(this.#timer);
+    await this.#claiming;
+    await Promise.all(this.#driving.values());
+    await this.store.close();
+  }
+
+  #firstEntries(start: {
+    readonly agent: Agent;
+    readonly key: ThreadKey;
+    readonly turn: number;
+    readonly added: Added;
+    readonly input: RunAgentInput;
+    readonly principal: Principal;
+    readonly state: Json;
+  }): NewEntry[] {
+    const { agent, key, turn, added, input, principal, state } = start;
+    const request = legRequest({ input, principal }, added);
+    const isOther = !jsonEqual(state, request.state ?? {});
+    const root = "" as Path;
+    return [
+      {
+        kind: "run.started",
+        uid: this.#newUid(),
+        agent: agent.name,
+        definition: definitionHash(agent),
+        owner: { tenant: key.tenant, subject: key.subject },
+        thread: key.thread,
+        turn,
+        labels: {},
+      },
+      { kind: "leg.started", leg: 1, runId: input.runId, request },
+      // The state that the run begins with, where it is not the client's: the agent's initial one, or the thread's last.
+      ...(isOther
+        ? ([{ kind: "state", path: root, patch: [{ op: "replace", path: "", value: state }] }] as const)
+        : []),
+      { kind: "frame", path: root, ref: { of: "RUN_STARTED", leg: 1 } },
+      ...(isOther ? ([{ kind: "frame", path: root, ref: { of: "STATE_SNAPSHOT" } }] as const) : []),
+    ];
+  }
+
+  #claimSoon(): void {
+    this.#claimAgain = true;
+    this.#claiming ??= this.#claimAll()
+      .catch((error: unknown) => this.#report(error, null))
+      .finally(() => {
+        this.#claiming = undefined;
+        if (this.#claimAgain && !this.#stop.signal.aborted) this.#claimSoon();
+      });
+  }
+
+  async #claimAll(): Promise<void> {
+    this.#claimAgain = false;
+    clearTimeout(this.#timer);
+    while (!this.#stop.signal.aborted) {
+      const lease = await this.store.claim(this.#owner);
+      if (lease === null) break;
+      this.#drive(lease, this.#isFormerOwnerDead);
+    }
+    if (this.#stop.signal.aborted) return;
+    const readyAt = await this.store.nextReadyAt();
+    if (readyAt === null) return;
+    this.#timer = setTimeout(() => this.#claimSoon(), Math.min(Math.max(1, readyAt - this.#now()), 0x7fffffff));
+    this.#timer.unref?.();
+  }
+
+  #drive(lease: Lease, isOwnerDead: boolean): void {
+    const before = this.#driving.get(lease.uid) ?? Promise.resolve();
+    const driven = before
+      .then(() => this.#driveOne(lease, isOwnerDead))
+      .catch((error: unknown) => this.#report(error, lease.uid))
+      .finally(() => {
+        if (this.#driving.get(lease.uid) === driven) this.#driving.delete(lease.uid);
+      });
+    this.#driving.set(lease.uid, driven);
+  }
+
+  async #driveOne(lease: Lease, isOwnerDead: boolean): Promise<void> {
+    const run = await this.store.run(lease.uid);
+    if (run === null) return;
+    const agent = this.#agents.get(run.agent);
+    if (agent?.loop === undefined) throw new AgentMissingError(run.uid, run.agent);
+    const { state, before } = await this.threads.load(run);
+    const ended = await drive({
+      ...{ store: this.store, lease, agent: agent as LoopAgent, run: state, before },
+      // Only what was cut before this process opened the store is the former owner's.
+      isOwnerDead: isOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
+      ...{ stop: this.#stop.signal, now: this.#now, random: this.#random },
+      report: (error, uid) => this.#report(error, uid),
+    });
+    // Whoever lost it to a failure leaves it alone for a moment; its lease is still its own and has to run out or be taken back.
+    if (ended === "lost" && !this.#stop.signal.aborted) {
+      await new Promise((resolve) => setTimeout(resolve, REST_AFTER_LOSS));
+      this.#claimSoon();
+    }
+  }
+}
+
+type Stale = Extract<Meaning, { is: "refuse" }>;
+const STALE = { status: 409, code: "THREAD_MOVED", details: null } as const;
+
+function lastAttemptAt({ running }: RunState): number {
+  return Math.max(...[...running.values()].map(({ attempt }) => attempt.at));
+}
+
+/** What an agent was when a run began, as far as its log may depend on it. */
+function definitionHash(agent: Agent): ReturnType<typeof sha256> {
+  return sha256(agent.loop === undefined ? agent.name : JSON.stringify(agent.loop.describes));
+}
