@@ -1,0 +1,258 @@
+import { type Entry, EntryError, encodeEntry, parseEntry } from "../log/entries.ts";
+import type { Uid } from "../protocol/words.ts";
+import { CLAIM_TTL } from "./claims.ts";
+import type { Engine, Pace, StoreOptions } from "./engine.ts";
+import { EntryMissingError, StoreDamagedError, StoreError } from "./errors.ts";
+import { Hints } from "./hints.ts";
+import type {
+  Answer,
+  Answered,
+  Appended,
+  Batch,
+  Claim,
+  EventStore,
+  Inbox,
+  KeyName,
+  Lease,
+  Meaning,
+  Outside,
+  Page,
+  Posted,
+  Query,
+  Question,
+  Run,
+  ThreadKey,
+  ThreadView,
+  Topic,
+  Verified,
+} from "./store.ts";
+import * as transactions from "./transactions.ts";
+import { Refused, type Tx } from "./tx.ts";
+import { inboxOf, publicQuestion, publicRun } from "./views.ts";
+
+/** Entries read at once: enough to be quick, few enough that a long log does not stop the event loop. */
+const PAGE = 256;
+
+/** A store whose tables are in this process. What the medium is, is its engine's affair. */
+export class EmbeddedStore implements EventStore {
+  readonly #hints = new Hints();
+  readonly #owners = new Set<string>();
+  readonly #clock: () => number;
+  readonly #leaseMs: number;
+  readonly #claimTtl: number;
+
+  constructor(
+    readonly engine: Engine,
+    options: StoreOptions = {},
+  ) {
+    this.#clock = options.clock ?? Date.now;
+    this.#leaseMs = options.leaseMs ?? 30_000;
+    this.#claimTtl = options.claimTtl ?? CLAIM_TTL;
+  }
+
+  async open(owner: string): Promise<{ readonly formerOwnerDead: boolean }> {
+    const { exclusive, formerOwnerDead } = await this.engine.open(owner);
+    const again = this.#owners.has(owner);
+    this.#owners.add(owner);
+    if (!exclusive && !again) return { formerOwnerDead };
+    const voided = await this.#transact("now", ({ rows }) => rows.voidLeases(exclusive ? null : owner));
+    if (voided > 0) this.#hints.tell(["claimable"]);
+    return { formerOwnerDead: formerOwnerDead || again };
+  }
+
+  async close(): Promise<void> {
+    await this.engine.close();
+    this.#owners.clear();
+    this.#hints.clear();
+  }
+
+  post<M extends Meaning>(
+    request: { readonly key: ThreadKey; readonly runId: string; readonly owner: string },
+    decide: (view: ThreadView) => M,
+  ): Promise<Posted<M>> {
+    return this.#transact("now", (tx) => transactions.post(tx, request, decide));
+  }
+
+  answer(answer: Answer): Promise<Answered> {
+    return this.#transact("now", (tx) => transactions.answer(tx, answer));
+  }
+
+  put(uid: Uid, by: string, item: Outside): Promise<"put" | "finished" | "none"> {
+    return this.#transact("now", (tx) => transactions.put(tx, uid, by, item));
+  }
+
+  claim(owner: string): Promise<Lease | null> {
+    return this.#transact("now", (tx) => transactions.claim(tx, owner));
+  }
+
+  async nextReadyAt(): Promise<number | null> {
+    return this.engine.rows.nextReadyAt();
+  }
+
+  renew(lease: Lease): Promise<Lease | null> {
+    return this.#transact("soon", (tx) => transactions.renew(tx, lease));
+  }
+
+  async append(lease: Lease, batch: Batch): Promise<Appended> {
+    const entries = batch.entries.map((entry) => ({ entry, text: encodeEntry(entry) }));
+    try {
+      return await this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch, entries));
+    } catch (error) {
+      if (error instanceof Refused) return error.appended;
+      throw error;
+    }
+  }
+
+  async inbox(uid: Uid): Promise<readonly Inbox[]> {
+    const { rows } = this.engine;
+    const run = rows.run(uid);
+    return run === null ? [] : this.#orAside(uid, () => inboxOf(rows, run));
+  }
+
+  setAside(uid: Uid, cause: string): Promise<void> {
+    return this.#transact("now", (tx) => transactions.setAside(tx, uid, cause));
+  }
+
+  async *read(uid: Uid, after: number): AsyncGenerator<Entry> {
+    const { rows } = this.engine;
+    let next = after + 1;
+    for (;;) {
+      const from = next;
+      const page = await this.#orAside(uid, () => {
+        const run = rows.run(uid);
+        if (run === null) return [];
+        const entries: Entry[] = [];
+        for (const { seq, at, text } of rows.entries(run.id, from - 1, PAGE)) {
+          if (seq !== from + entries.length) throw new EntryMissingError(uid, from + entries.length, run.head);
+          entries.push(parseEntry(text, { run: uid, seq, at }));
+        }
+        const end = from + entries.length;
+        if (entries.length < PAGE && end <= run.head) throw new EntryMissingError(uid, end, run.head);
+        return entries;
+      });
+      yield* page;
+      if (page.length < PAGE) return;
+      next += page.length;
+    }
+  }
+
+  watch(topic: Topic, hint: () => void): () => void {
+    return this.#hints.watch(topic, hint);
+  }
+
+  async run(uid: Uid): Promise<Run | null> {
+    const run = this.engine.rows.run(uid);
+    return run === null ? null : publicRun(run);
+  }
+
+  async question(interrupt: string): Promise<Question | null> {
+    const { rows } = this.engine;
+    const question = rows.question(interrupt);
+    const run = question === null ? null : rows.runOf(question.runId);
+    return question === null || run === null ? null : publicQuestion(question, run.uid);
+  }
+
+  async leg(key: ThreadKey, runId: string): Promise<{ readonly uid: Uid; readonly leg: number | null } | null> {
+    const { rows } = this.engine;
+    const threadId = rows.threadId(key);
+    const alias = threadId === null ? null : rows.alias(threadId, runId);
+    const run = alias === null ? null : rows.runOf(alias.runId);
+    return alias === null || run === null ? null : { uid: run.uid, leg: alias.leg };
+  }
+
+  async claimOf(name: KeyName): Promise<Claim | null> {
+    return this.engine.rows.claim(name);
+  }
+
+  async runs(query: Query): Promise<Page<Run>> {
+    const limit = limitOf(query);
+    const found = this.engine.rows.runs(query, positionOf(query), limit + 1);
+    return pageOf(found, limit, (run) => run.id, publicRun);
+  }
+
+  async questions(query: Query): Promise<Page<Question & { readonly run: Run }>> {
+    const limit = limitOf(query);
+    const found = this.engine.rows.questions(query, positionOf(query), limit + 1);
+    return pageOf(
+      found,
+      limit,
+      (question) => question.n,
+      (question) => ({ ...publicQuestion(question, question.run.uid), run: publicRun(question.run) }),
+    );
+  }
+
+  async verify(): Promise<Verified> {
+    const faults: { run: Uid | null; why: string }[] = this.engine.faults().map((why) => ({ run: null, why }));
+    let runs = 0;
+    let entries = 0;
+    let before: number | null = null;
+    for (;;) {
+      const page = this.engine.rows.runs({ tenant: null }, before, PAGE);
+      for (const { id, uid } of page) {
+        before = id;
+        runs += 1;
+        try {
+          for await (const _ of this.read(uid, -1)) entries += 1;
+          await this.inbox(uid);
+        } catch (error) {
+          if (!isDamage(error)) throw error;
+          faults.push({ run: uid, why: error.message });
+        }
+      }
+      if (page.length < PAGE) return { runs, entries, faults };
+    }
+  }
+
+  async #transact<T>(pace: Pace, work: (tx: Tx) => T): Promise<T> {
+    const { engine } = this;
+    const topics: Topic[] = [];
+    const settings = { leaseMs: this.#leaseMs, claimTtl: this.#claimTtl };
+    const result = await engine.transact(
+      () => work({ ...settings, rows: engine.rows, at: this.#clock(), topics }),
+      pace,
+    );
+    this.#hints.tell(topics);
+    return result;
+  }
+
+  /** Invariant 6 of `store.ts`. */
+  async #orAside<T>(uid: Uid, read: () => T): Promise<T> {
+    try {
+      return read();
+    } catch (error) {
+      // What is wrong with the run is the news; that it could not be noted (a full disk, a store opened to read) is not.
+      if (isDamage(error)) await this.setAside(uid, error.message).catch(() => {});
+      throw error;
+    }
+  }
+}
+
+function isDamage(error: unknown): error is Error {
+  return error instanceof EntryError || error instanceof EntryMissingError || error instanceof StoreDamagedError;
+}
+
+/** Nobody waits for frames alone; a fact, or a row that moves, is what a step goes on with. */
+function paceOf({ entries, claims, taken, ends }: Batch): Pace {
+  if (claims !== undefined || taken !== undefined || ends !== undefined) return "now";
+  return entries.every((entry) => entry.kind === "frame") ? "soon" : "now";
+}
+
+function limitOf({ limit = 50 }: Query): number {
+  return Math.max(1, Math.min(500, Math.trunc(limit)));
+}
+
+function positionOf({ after }: Query): number | null {
+  return after !== undefined && /^\d{1,15}$/.test(after) ? Number(after) : null;
+}
+
+function pageOf<R, T>(found: readonly R[], limit: number, position: (row: R) => number, show: (row: R) => T): Page<T> {
+  const items = found.slice(0, limit);
+  const last = items.at(-1);
+  const next = found.length > limit && last !== undefined ? String(position(last)) : null;
+  return { items: items.map((row) => show(row)), next };
+}
+
+/** For an engine that is closed, or not yet open. */
+export function notOpen(name: string): StoreError {
+  return new StoreError("STORE_CLOSED", `store ${name} is not open: await open() first, and close() last`);
+}

@@ -1,0 +1,265 @@
+import type { Path, Uid } from "../protocol/words.ts";
+import type { AliasRow, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
+import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
+
+/** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */
+export class MemoryRows implements Rows {
+  readonly #threads = new Map<string, number>();
+  readonly #runs: RunRow[] = [];
+  readonly #byUid = new Map<Uid, number>();
+  readonly #byThread = new Map<number, number[]>();
+  readonly #log = new Map<number, LogRow[]>();
+  readonly #inbox = new Map<number, readonly InboxRow[]>();
+  readonly #questions: QuestionRow[] = [];
+  readonly #byQuestion = new Map<string, number>();
+  readonly #byRun = new Map<number, number[]>();
+  readonly #aliases = new Map<number, Map<string, AliasRow>>();
+  readonly #messages = new Map<number, Set<string>>();
+  readonly #claims = new Map<string, Claim>();
+  #inboxRows = 0;
+  #undo: (() => void)[] = [];
+
+  /** Runs `work` whole or not at all. */
+  transaction<T>(work: () => T): T {
+    this.#undo = [];
+    try {
+      return work();
+    } catch (error) {
+      for (const undo of this.#undo.reverse()) undo();
+      throw error;
+    } finally {
+      this.#undo = [];
+    }
+  }
+
+  threadId(key: ThreadKey): number | null {
+    return this.#threads.get(threadName(key)) ?? null;
+  }
+
+  addThread(key: ThreadKey): number {
+    const id = this.#threads.size;
+    this.#set(this.#threads, threadName(key), id);
+    return id;
+  }
+
+  run(uid: Uid): RunRow | null {
+    const id = this.#byUid.get(uid);
+    return id === undefined ? null : this.runOf(id);
+  }
+
+  runOf(id: number): RunRow | null {
+    return this.#runs[id] ?? null;
+  }
+
+  newestRun(threadId: number): RunRow | null {
+    const id = this.#byThread.get(threadId)?.at(-1);
+    return id === undefined ? null : this.runOf(id);
+  }
+
+  addRun(run: Omit<RunRow, "id">): RunRow {
+    if (this.#byUid.has(run.uid)) throw new Error(`run ${run.uid} exists`);
+    const row = { ...run, id: this.#runs.length };
+    this.#push(this.#runs, row);
+    this.#set(this.#byUid, run.uid, row.id);
+    if (run.threadId !== null) this.#pushTo(this.#byThread, run.threadId, row.id);
+    return row;
+  }
+
+  changeRun(id: number, change: RunChange): void {
+    this.#change(this.#runs, id, change);
+  }
+
+  advance(uid: Uid, epoch: number, entries: number, at: number): RunRow | null {
+    const run = this.run(uid);
+    if (run === null || run.owner === null || run.epoch !== epoch || run.aside !== null) return null;
+    if (entries > 0) this.#change(this.#runs, run.id, { head: run.head + entries, updatedAt: at });
+    return run;
+  }
+
+  claimable(now: number): RunRow | null {
+    let best: RunRow | null = null;
+    for (const run of this.#runs) {
+      if (run.readyAt === null || run.readyAt > now || run.aside !== null) continue;
+      if (run.owner !== null && run.until > now) continue;
+      if (best === null || run.readyAt < (best.readyAt ?? 0)) best = run;
+    }
+    return best;
+  }
+
+  nextReadyAt(): number | null {
+    let next: number | null = null;
+    for (const run of this.#runs) {
+      if (run.readyAt === null || run.aside !== null) continue;
+      const at = run.owner === null ? run.readyAt : Math.max(run.readyAt, run.until);
+      if (next === null || at < next) next = at;
+    }
+    return next;
+  }
+
+  waitingFor({ tenant, tool, key }: KeyName): readonly RunRow[] {
+    return this.#runs.filter(
+      ({ waitsForKey: w }) => w !== null && w.tenant === tenant && w.tool === tool && w.key === key,
+    );
+  }
+
+  voidLeases(owner: string | null): number {
+    const held = this.#runs.filter((run) => run.owner !== null && (owner === null || run.owner === owner));
+    for (const run of held) this.changeRun(run.id, { owner: null, until: 0 });
+    return held.length;
+  }
+
+  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+    const found: RunRow[] = [];
+    for (let id = Math.min(before ?? this.#runs.length, this.#runs.length) - 1; id >= 0 && found.length < limit; id--) {
+      const run = this.#runs[id];
+      if (run !== undefined && matches(run, query)) found.push(run);
+    }
+    return found;
+  }
+
+  addEntry(runId: number, row: LogRow): void {
+    this.#pushTo(this.#log, runId, row);
+  }
+
+  entries(runId: number, after: number, limit: number): readonly LogRow[] {
+    return (this.#log.get(runId) ?? []).slice(after + 1, after + 1 + limit);
+  }
+
+  addInbox(runId: number, row: Omit<InboxRow, "row">): void {
+    this.#inboxRows += 1;
+    this.#set(this.#inbox, runId, [...this.inbox(runId), { ...row, row: this.#inboxRows }]);
+  }
+
+  inbox(runId: number): readonly InboxRow[] {
+    return this.#inbox.get(runId) ?? [];
+  }
+
+  dropInbox(runId: number, row: number): void {
+    this.#set(
+      this.#inbox,
+      runId,
+      this.inbox(runId).filter((one) => one.row !== row),
+    );
+  }
+
+  question(id: string): QuestionRow | null {
+    return this.#questions[this.#byQuestion.get(id) ?? -1] ?? null;
+  }
+
+  questionAt(runId: number, path: Path): QuestionRow | null {
+    const mine = this.#questionsOf(runId);
+    return mine.find(({ interrupt }) => interrupt.kind === "client-tool" && interrupt.path === path) ?? null;
+  }
+
+  openQuestions(runId: number): readonly QuestionRow[] {
+    return this.#questionsOf(runId).filter((question) => question.closed === null);
+  }
+
+  addQuestion(question: Omit<QuestionRow, "n">): void {
+    if (this.#byQuestion.has(question.interrupt.id)) throw new Error(`question ${question.interrupt.id} exists`);
+    const n = this.#questions.length;
+    this.#push(this.#questions, { ...question, n });
+    this.#set(this.#byQuestion, question.interrupt.id, n);
+    this.#pushTo(this.#byRun, question.runId, n);
+  }
+
+  changeQuestion(n: number, change: Partial<QuestionRow>): void {
+    this.#change(this.#questions, n, change);
+  }
+
+  questions(query: Query, after: number | null, limit: number): readonly (QuestionRow & { run: RunRow })[] {
+    const found: (QuestionRow & { run: RunRow })[] = [];
+    for (const question of this.#questions.slice((after ?? -1) + 1)) {
+      const run = this.runOf(question.runId);
+      if (question.closed !== null || question.interrupt.kind === "client-tool") continue;
+      if (run === null || run.aside !== null || !matches(run, query)) continue;
+      if (found.push({ ...question, run }) === limit) break;
+    }
+    return found;
+  }
+
+  alias(threadId: number, runId: string): AliasRow | null {
+    return this.#aliases.get(threadId)?.get(runId) ?? null;
+  }
+
+  setAlias(threadId: number, runId: string, alias: AliasRow): void {
+    const aliases = this.#aliases.get(threadId) ?? new Map<string, AliasRow>();
+    this.#set(this.#aliases, threadId, aliases);
+    this.#set(aliases, runId, alias);
+  }
+
+  settleAliases(runId: number, leg: number): void {
+    const threadId = this.runOf(runId)?.threadId ?? -1;
+    const aliases = this.#aliases.get(threadId) ?? new Map<string, AliasRow>();
+    for (const [name, alias] of aliases) {
+      if (alias.runId === runId && alias.leg === null) this.#set(aliases, name, { ...alias, leg });
+    }
+  }
+
+  hasMessage(threadId: number, id: string): boolean {
+    return this.#messages.get(threadId)?.has(id) ?? false;
+  }
+
+  addMessage(threadId: number, id: string): void {
+    const ids = this.#messages.get(threadId) ?? new Set<string>();
+    this.#set(this.#messages, threadId, ids);
+    if (ids.has(id)) return;
+    ids.add(id);
+    this.#undo.push(() => ids.delete(id));
+  }
+
+  claim(key: KeyName): Claim | null {
+    return this.#claims.get(keyName(key)) ?? null;
+  }
+
+  claimsOf(holder: Uid): readonly Claim[] {
+    return [...this.#claims.values()].filter((claim) => claim.holder.uid === holder);
+  }
+
+  setClaim(claim: Claim): void {
+    this.#set(this.#claims, keyName(claim), claim);
+  }
+
+  #questionsOf(runId: number): QuestionRow[] {
+    return (this.#byRun.get(runId) ?? []).flatMap((n) => this.#questions[n] ?? []);
+  }
+
+  #set<K, V>(map: Map<K, V>, key: K, value: V): void {
+    const before = map.get(key);
+    map.set(key, value);
+    this.#undo.push(() => (before === undefined ? map.delete(key) : map.set(key, before)));
+  }
+
+  #push<T>(list: T[], item: T): void {
+    list.push(item);
+    this.#undo.push(() => list.pop());
+  }
+
+  #pushTo<K, T>(map: Map<K, T[]>, key: K, item: T): void {
+    const list = map.get(key) ?? [];
+    this.#set(map, key, list);
+    this.#push(list, item);
+  }
+
+  #change<T extends object>(list: T[], index: number, change: Partial<T>): void {
+    const before = list[index];
+    if (before === undefined) return;
+    list[index] = { ...before, ...change };
+    this.#undo.push(() => {
+      list[index] = before;
+    });
+  }
+}
+
+function matches(run: RunRow, query: RowQuery): boolean {
+  return (
+    (query.tenant === null || run.tenant === query.tenant) &&
+    (query.subject === undefined || run.subject === query.subject) &&
+    (query.agent === undefined || run.agent === query.agent) &&
+    (query.thread === undefined || run.thread === query.thread)
+  );
+}
+
+/** A list as JSON: no separator that a name could hold. */
+const threadName = (key: ThreadKey) => JSON.stringify([key.tenant, key.subject, key.agent, key.thread]);
+const keyName = (key: KeyName) => JSON.stringify([key.tenant, key.tool, key.key]);

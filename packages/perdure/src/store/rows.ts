@@ -1,0 +1,106 @@
+import type { Interrupt } from "../log/entries.ts";
+import type { Path, Uid } from "../protocol/words.ts";
+import type { Claim, Closed, KeyName, Query, Question, Run, ThreadKey } from "./store.ts";
+
+/** As `Query`; `tenant: null` means all of them, which no caller from outside may ask for. */
+export type RowQuery = Omit<Query, "tenant"> & { readonly tenant: string | null };
+
+/** A run with what only the store needs to know. `id` orders runs by their beginning. */
+export interface RunRow extends Run {
+  readonly id: number;
+  readonly threadId: number | null;
+  /** When its lease expires. */
+  readonly until: number;
+  readonly waitsForKey: KeyName | null;
+}
+
+/** What of a run's row changes after it was made, but for `head` and `updatedAt`, which `advance` keeps. */
+export type RunChange = Partial<
+  Pick<RunRow, "leg" | "legOpen" | "outcome" | "readyAt" | "owner" | "epoch" | "until" | "waitsForKey" | "aside">
+>;
+
+/** A log row. `text` is what `encodeEntry` made. */
+export interface LogRow {
+  readonly seq: number;
+  readonly at: number;
+  readonly text: string;
+}
+
+export interface InboxRow {
+  readonly row: number;
+  readonly at: number;
+  readonly by: string;
+  /** JSON of an `InboxItem`; that of an answer lacks what its question's row has. */
+  readonly text: string;
+}
+
+export interface QuestionRow {
+  readonly n: number;
+  readonly runId: number;
+  readonly openedAt: number;
+  readonly interrupt: Interrupt;
+  readonly closed: Closed | null;
+  readonly contested: Question["contested"];
+}
+
+/** An AG-UI run id of a thread. What its request added stands in `added`, or in the `leg.started` at `seq`. */
+export interface AliasRow {
+  readonly runId: number;
+  readonly leg: number | null;
+  readonly added: string | null;
+  readonly seq: number | null;
+}
+
+/**
+ * The tables of an embedded store, synchronous, all calls within one transaction. No rule lives here: this is what memory and SQLite have to
+ * do differently, and nothing else is.
+ */
+export interface Rows {
+  threadId(key: ThreadKey): number | null;
+  addThread(key: ThreadKey): number;
+
+  run(uid: Uid): RunRow | null;
+  runOf(id: number): RunRow | null;
+  newestRun(threadId: number): RunRow | null;
+  /** `id` is given here; the uid has to be new. */
+  addRun(run: Omit<RunRow, "id">): RunRow;
+  changeRun(id: number, change: RunChange): void;
+  /** Adds `entries` to `head`, if the lease holds and the run can be read. @returns the run before it */
+  advance(uid: Uid, epoch: number, entries: number, at: number): RunRow | null;
+  /** Ready, not set aside, and with no lease that is valid at `now`; the longest ready first. */
+  claimable(now: number): RunRow | null;
+  nextReadyAt(): number | null;
+  waitingFor(key: KeyName): readonly RunRow[];
+  /** Of `owner`, or of everybody. @returns how many */
+  voidLeases(owner: string | null): number;
+  /** Newest first, of those with an id below `before`. */
+  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[];
+
+  addEntry(runId: number, row: LogRow): void;
+  entries(runId: number, after: number, limit: number): readonly LogRow[];
+
+  addInbox(runId: number, row: Omit<InboxRow, "row">): void;
+  inbox(runId: number): readonly InboxRow[];
+  dropInbox(runId: number, row: number): void;
+
+  question(id: string): QuestionRow | null;
+  /** Of a client tool's call. */
+  questionAt(runId: number, path: Path): QuestionRow | null;
+  openQuestions(runId: number): readonly QuestionRow[];
+  addQuestion(question: Omit<QuestionRow, "n">): void;
+  changeQuestion(n: number, change: Partial<Pick<QuestionRow, "closed" | "contested">>): void;
+  /** Open, no client call, of a run that can be read; oldest first, of those with an `n` above `after`. */
+  questions(query: Query, after: number | null, limit: number): readonly (QuestionRow & { readonly run: RunRow })[];
+
+  alias(threadId: number, runId: string): AliasRow | null;
+  setAlias(threadId: number, runId: string, alias: AliasRow): void;
+  /** Gives every alias of the run that waits for its leg this one. */
+  settleAliases(runId: number, leg: number): void;
+
+  hasMessage(threadId: number, id: string): boolean;
+  addMessage(threadId: number, id: string): void;
+
+  claim(key: KeyName): Claim | null;
+  claimsOf(holder: Uid): readonly Claim[];
+  setClaim(claim: Claim): void;
+}

@@ -1,0 +1,373 @@
+import { parseInterrupt } from "../log/entries.ts";
+import { isJsonObject } from "../protocol/json.ts";
+import type { Hash, Path, Uid } from "../protocol/words.ts";
+import { StoreDamagedError } from "./errors.ts";
+import type { AliasRow, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
+import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
+import { flag, jsonOf, jsonOrNull, numberOf, numberOrNull, textOf, textOrNull } from "./sqlite-values.ts";
+import type { Claim, Closed, KeyName, Query, Question, ThreadKey } from "./store.ts";
+
+/** The tables as `sqlite-schema.ts` made them. Statements and mapping, no rule. */
+export class SqliteRows implements Rows {
+  readonly #db: SqliteDatabase;
+
+  constructor(db: SqliteDatabase) {
+    this.#db = db;
+  }
+
+  threadId({ tenant, subject, agent, thread }: ThreadKey): number | null {
+    const row = this.#db.get(
+      "SELECT id FROM threads WHERE tenant = ? AND subject = ? AND agent = ? AND thread = ?",
+      tenant,
+      subject,
+      agent,
+      thread,
+    );
+    return row === null ? null : numberOf(row, "id");
+  }
+
+  addThread({ tenant, subject, agent, thread }: ThreadKey): number {
+    return this.#db.run(
+      "INSERT INTO threads (tenant, subject, agent, thread) VALUES (?, ?, ?, ?)",
+      tenant,
+      subject,
+      agent,
+      thread,
+    );
+  }
+
+  run(uid: Uid): RunRow | null {
+    return runOrNull(this.#db.get("SELECT * FROM runs WHERE uid = ?", uid));
+  }
+
+  runOf(id: number): RunRow | null {
+    return runOrNull(this.#db.get("SELECT * FROM runs WHERE id = ?", id));
+  }
+
+  newestRun(threadId: number): RunRow | null {
+    return runOrNull(this.#db.get("SELECT * FROM runs WHERE thread_id = ? ORDER BY id DESC LIMIT 1", threadId));
+  }
+
+  addRun(run: Omit<RunRow, "id">): RunRow {
+    const columns: [string, SqlValue][] = [
+      ["uid", run.uid],
+      ["thread_id", run.threadId],
+      ["tenant", run.tenant],
+      ["subject", run.subject],
+      ["agent", run.agent],
+      ["thread", run.thread],
+      ["turn", run.turn],
+      ["labels", JSON.stringify(run.labels)],
+      ["created_at", run.createdAt],
+      ["updated_at", run.updatedAt],
+      ["head", run.head],
+      ...Object.entries(run).flatMap(([name, value]) => changeColumn(name, value)),
+    ];
+    const names = columns.map(([name]) => name).join(", ");
+    const marks = columns.map(() => "?").join(", ");
+    const id = this.#db.run(`INSERT INTO runs (${names}) VALUES (${marks})`, ...columns.map(([, value]) => value));
+    return { ...run, id };
+  }
+
+  changeRun(id: number, change: RunChange): void {
+    const columns = Object.entries(change).flatMap(([name, value]) => changeColumn(name, value));
+    if (columns.length === 0) return;
+    const set = columns.map(([name]) => `${name} = ?`).join(", ");
+    this.#db.run(`UPDATE runs SET ${set} WHERE id = ?`, ...columns.map(([, value]) => value), id);
+  }
+
+  advance(uid: Uid, epoch: number, entries: number, at: number): RunRow | null {
+    const row = this.#db.get(
+      `UPDATE runs SET head = head + ?1, updated_at = CASE ?1 WHEN 0 THEN updated_at ELSE ?2 END
+       WHERE uid = ?3 AND epoch = ?4 AND owner IS NOT NULL AND aside IS NULL RETURNING *`,
+      entries,
+      at,
+      uid,
+      epoch,
+    );
+    const run = runOrNull(row);
+    return run === null ? null : { ...run, head: run.head - entries };
+  }
+
+  claimable(now: number): RunRow | null {
+    for (;;) {
+      const row = this.#db.get(
+        `SELECT * FROM runs WHERE ready_at <= ?1 AND aside IS NULL AND (owner IS NULL OR until <= ?1)
+         ORDER BY ready_at, id LIMIT 1`,
+        now,
+      );
+      if (row === null) return null;
+      try {
+        return runRow(row);
+      } catch (error) {
+        if (!(error instanceof StoreDamagedError)) throw error;
+        // A damaged row at the head of the queue would otherwise keep every run behind it from being claimed.
+        this.#db.run("UPDATE runs SET aside = ? WHERE id = ?", error.message, numberOf(row, "id"));
+      }
+    }
+  }
+
+  nextReadyAt(): number | null {
+    const row = this.#db.get(
+      `SELECT min(CASE WHEN owner IS NULL THEN ready_at ELSE max(ready_at, until) END) AS at
+       FROM runs WHERE ready_at IS NOT NULL AND aside IS NULL`,
+    );
+    return row === null ? null : numberOrNull(row, "at");
+  }
+
+  waitingFor(key: KeyName): readonly RunRow[] {
+    return this.#db.all("SELECT * FROM runs WHERE waits_for_key = ? ORDER BY id", keyText(key)).map(runRow);
+  }
+
+  voidLeases(owner: string | null): number {
+    const rows = this.#db.all(
+      "UPDATE runs SET owner = NULL, until = 0 WHERE owner IS NOT NULL AND (?1 IS NULL OR owner = ?1) RETURNING id",
+      owner,
+    );
+    return rows.length;
+  }
+
+  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+    const { where, values } = whereOf(query, before === null ? [] : [["id < ?", before]]);
+    return this.#db.all(`SELECT * FROM runs WHERE ${where} ORDER BY id DESC LIMIT ?`, ...values, limit).map(runRow);
+  }
+
+  addEntry(runId: number, { seq, at, text }: LogRow): void {
+    this.#db.run("INSERT INTO log (run, seq, at, entry) VALUES (?, ?, ?, ?)", runId, seq, at, text);
+  }
+
+  entries(runId: number, after: number, limit: number): readonly LogRow[] {
+    return this.#db
+      .all("SELECT seq, at, entry FROM log WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?", runId, after, limit)
+      .map((row) => ({ seq: numberOf(row, "seq"), at: numberOf(row, "at"), text: textOf(row, "entry") }));
+  }
+
+  addInbox(runId: number, { at, by, text }: Omit<InboxRow, "row">): void {
+    this.#db.run("INSERT INTO inbox (run, at, by, item) VALUES (?, ?, ?, ?)", runId, at, by, text);
+  }
+
+  inbox(runId: number): readonly InboxRow[] {
+    return this.#db.all("SELECT row, at, by, item FROM inbox WHERE run = ? ORDER BY row", runId).map((row) => ({
+      row: numberOf(row, "row"),
+      at: numberOf(row, "at"),
+      by: textOf(row, "by"),
+      text: textOf(row, "item"),
+    }));
+  }
+
+  dropInbox(runId: number, row: number): void {
+    this.#db.run("DELETE FROM inbox WHERE run = ? AND row = ?", runId, row);
+  }
+
+  question(id: string): QuestionRow | null {
+    return questionOrNull(this.#db.get("SELECT * FROM questions WHERE id = ?", id));
+  }
+
+  questionAt(runId: number, path: Path): QuestionRow | null {
+    return questionOrNull(
+      this.#db.get("SELECT * FROM questions WHERE run = ? AND path = ? AND kind = 'client-tool'", runId, path),
+    );
+  }
+
+  openQuestions(runId: number): readonly QuestionRow[] {
+    return this.#db.all("SELECT * FROM questions WHERE run = ? AND closed IS NULL ORDER BY n", runId).map(questionRow);
+  }
+
+  addQuestion({ runId, openedAt, interrupt, closed, contested }: Omit<QuestionRow, "n">): void {
+    this.#db.run(
+      "INSERT INTO questions (id, run, kind, path, opened_at, interrupt, closed, contested) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+      interrupt.id,
+      runId,
+      interrupt.kind,
+      interrupt.path,
+      openedAt,
+      JSON.stringify(interrupt),
+      closed === null ? null : JSON.stringify(closed),
+      JSON.stringify(contested),
+    );
+  }
+
+  changeQuestion(n: number, { closed, contested }: Partial<Pick<QuestionRow, "closed" | "contested">>): void {
+    if (closed !== undefined) {
+      this.#db.run("UPDATE questions SET closed = ? WHERE n = ?", closed && JSON.stringify(closed), n);
+    }
+    if (contested !== undefined) {
+      this.#db.run("UPDATE questions SET contested = ? WHERE n = ?", JSON.stringify(contested), n);
+    }
+  }
+
+  questions(query: Query, after: number | null, limit: number): readonly (QuestionRow & { readonly run: RunRow })[] {
+    const { where, values } = whereOf(query, after === null ? [] : [["n > ?", after]]);
+    return this.#db
+      .all(
+        `SELECT runs.*, n, questions.id AS question, run, opened_at, interrupt, closed, contested
+         FROM questions JOIN runs ON runs.id = run
+         WHERE closed IS NULL AND kind <> 'client-tool' AND aside IS NULL AND ${where} ORDER BY n LIMIT ?`,
+        ...values,
+        limit,
+      )
+      .map((row) => ({ ...questionRow(row), run: runRow(row) }));
+  }
+
+  alias(threadId: number, runId: string): AliasRow | null {
+    const row = this.#db.get("SELECT * FROM aliases WHERE thread_id = ? AND run_id = ?", threadId, runId);
+    if (row === null) return null;
+    return {
+      runId: numberOf(row, "run"),
+      leg: numberOrNull(row, "leg"),
+      added: textOrNull(row, "added"),
+      seq: numberOrNull(row, "seq"),
+    };
+  }
+
+  setAlias(threadId: number, name: string, { runId, leg, added, seq }: AliasRow): void {
+    this.#db.run(
+      "INSERT OR REPLACE INTO aliases (thread_id, run_id, run, leg, added, seq) VALUES (?, ?, ?, ?, ?, ?)",
+      threadId,
+      name,
+      runId,
+      leg,
+      added,
+      seq,
+    );
+  }
+
+  settleAliases(runId: number, leg: number): void {
+    this.#db.run("UPDATE aliases SET leg = ? WHERE run = ? AND leg IS NULL", leg, runId);
+  }
+
+  hasMessage(threadId: number, id: string): boolean {
+    return this.#db.get("SELECT 1 FROM messages WHERE thread_id = ? AND id = ?", threadId, id) !== null;
+  }
+
+  addMessage(threadId: number, id: string): void {
+    this.#db.run("INSERT OR IGNORE INTO messages (thread_id, id) VALUES (?, ?)", threadId, id);
+  }
+
+  claim({ tenant, tool, key }: KeyName): Claim | null {
+    const row = this.#db.get("SELECT * FROM claims WHERE tenant = ? AND tool = ? AND key = ?", tenant, tool, key);
+    return row === null ? null : claimRow(row);
+  }
+
+  claimsOf(holder: Uid): readonly Claim[] {
+    return this.#db.all("SELECT * FROM claims WHERE holder = ? ORDER BY id", holder).map(claimRow);
+  }
+
+  setClaim({ tenant, tool, key, argsHash, holder, state, output, until }: Claim): void {
+    this.#db.run(
+      `INSERT INTO claims (tenant, tool, key, args_hash, holder, path, state, output, until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+       ON CONFLICT (tenant, tool, key) DO UPDATE SET args_hash = excluded.args_hash, holder = excluded.holder,
+         path = excluded.path, state = excluded.state, output = excluded.output, until = excluded.until`,
+      tenant,
+      tool,
+      key,
+      argsHash,
+      holder.uid,
+      holder.path,
+      state,
+      output === undefined ? null : JSON.stringify(output),
+      until,
+    );
+  }
+}
+
+/** The columns of what `RunChange` may say; nothing for any other member of a run. */
+function changeColumn(name: string, value: unknown): [string, SqlValue][] {
+  const column = CHANGES[name];
+  if (column === undefined || value === undefined) return [];
+  if (typeof value === "boolean") return [[column, value ? 1 : 0]];
+  if (typeof value === "number" || typeof value === "string" || value === null) return [[column, value]];
+  return [[column, keyText(value as KeyName)]]; // the one member that is an object is `waitsForKey`
+}
+
+const CHANGES: { readonly [member: string]: string } = {
+  leg: "leg",
+  legOpen: "leg_open",
+  outcome: "outcome",
+  readyAt: "ready_at",
+  owner: "owner",
+  epoch: "epoch",
+  until: "until",
+  waitsForKey: "waits_for_key",
+  aside: "aside",
+} satisfies Record<keyof RunChange, string>;
+
+function keyText({ tenant, tool, key }: KeyName): string {
+  return JSON.stringify([tenant, tool, key]);
+}
+
+function keyOf(text: string | null): KeyName | null {
+  if (text === null) return null;
+  const [tenant, tool, key]: unknown[] = JSON.parse(text);
+  return { tenant: String(tenant), tool: String(tool), key: String(key) };
+}
+
+function runOrNull(row: SqlRow | null): RunRow | null {
+  return row === null ? null : runRow(row);
+}
+
+function runRow(row: SqlRow): RunRow {
+  return {
+    id: numberOf(row, "id"),
+    uid: textOf<Uid>(row, "uid"),
+    threadId: numberOrNull(row, "thread_id"),
+    tenant: textOf(row, "tenant"),
+    subject: textOf(row, "subject"),
+    agent: textOf(row, "agent"),
+    thread: textOrNull(row, "thread"),
+    turn: numberOf(row, "turn"),
+    labels: jsonOf<RunRow["labels"]>(row, "labels", isJsonObject),
+    createdAt: numberOf(row, "created_at"),
+    updatedAt: numberOf(row, "updated_at"),
+    head: numberOf(row, "head"),
+    leg: numberOf(row, "leg"),
+    legOpen: flag(row, "leg_open"),
+    outcome: textOrNull<NonNullable<RunRow["outcome"]>>(row, "outcome"),
+    readyAt: numberOrNull(row, "ready_at"),
+    owner: textOrNull(row, "owner"),
+    epoch: numberOf(row, "epoch"),
+    until: numberOf(row, "until"),
+    waitsForKey: keyOf(textOrNull(row, "waits_for_key")),
+    aside: textOrNull(row, "aside"),
+  };
+}
+
+function questionOrNull(row: SqlRow | null): QuestionRow | null {
+  return row === null ? null : questionRow(row);
+}
+
+function questionRow(row: SqlRow): QuestionRow {
+  return {
+    n: numberOf(row, "n"),
+    runId: numberOf(row, "run"),
+    openedAt: numberOf(row, "opened_at"),
+    interrupt: parseInterrupt(jsonOf(row, "interrupt", isJsonObject), { run: null, seq: null }),
+    closed: jsonOrNull<Closed>(row, "closed", isJsonObject),
+    contested: jsonOf<Question["contested"]>(row, "contested", Array.isArray),
+  };
+}
+
+function claimRow(row: SqlRow): Claim {
+  const output = jsonOrNull<NonNullable<Claim["output"]>>(row, "output", () => true);
+  return {
+    tenant: textOf(row, "tenant"),
+    tool: textOf(row, "tool"),
+    key: textOf(row, "key"),
+    argsHash: textOf<Hash>(row, "args_hash"),
+    holder: { uid: textOf<Uid>(row, "holder"), path: textOf<Path>(row, "path") },
+    state: textOf<Claim["state"]>(row, "state"),
+    ...(row.output === null ? {} : { output }),
+    until: numberOrNull(row, "until"),
+  };
+}
+
+function whereOf(query: RowQuery, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
+  const { tenant, subject, agent, thread } = query;
+  const terms: [string, SqlValue][] = [...more];
+  if (tenant !== null) terms.push(["tenant = ?", tenant]);
+  if (subject !== undefined) terms.push(["subject = ?", subject]);
+  if (agent !== undefined) terms.push(["agent = ?", agent]);
+  if (thread !== undefined) terms.push(["thread = ?", thread]);
+  if (terms.length === 0) return { where: "TRUE", values: [] };
+  return { where: terms.map(([term]) => term).join(" AND "), values: terms.map(([, value]) => value) };
+}

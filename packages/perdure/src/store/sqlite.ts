@@ -1,0 +1,187 @@
+import { realpathSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import { EmbeddedStore, notOpen } from "./embedded-store.ts";
+import type { Engine, Pace, StoreOptions } from "./engine.ts";
+import { StoreDamagedError, StoreError } from "./errors.ts";
+import type { Rows } from "./rows.ts";
+import { loadDriver, SqliteDatabase } from "./sqlite-database.ts";
+import { OwnerLock } from "./sqlite-owner.ts";
+import { SqliteRows } from "./sqlite-rows.ts";
+import { checkSchema, isNew, migrate, SCHEMA_VERSION } from "./sqlite-schema.ts";
+import { SqliteWriter } from "./sqlite-writer.ts";
+import type { EventStore } from "./store.ts";
+
+export interface SqliteOptions extends StoreOptions {
+  /**
+   * `drive` (the default) owns the file: one process at a time. `read` takes no lock and writes nothing, for tools that look on while another
+   * process drives.
+   */
+  readonly access?: "drive" | "read";
+}
+
+/**
+ * A store in one SQLite file, durable against power loss. It needs Node 22.13, or the package `@photostructure/sqlite` on Node 20.
+ *
+ * @param file - path of the database; made when it is not there. Beside it stand `-wal`, `-shm` and `-owner`
+ */
+export function sqlite(file: string, options: SqliteOptions = {}): EventStore {
+  if (file === "" || file.startsWith(":")) {
+    throw new StoreError("STORE_FILE", `"${file}" is not a file that outlives its process: use memory() for that`);
+  }
+  return new EmbeddedStore(new SqliteEngine(file, options), options);
+}
+
+interface Opened {
+  readonly db: SqliteDatabase;
+  readonly rows: SqliteRows;
+  readonly writer: SqliteWriter;
+  readonly lock: OwnerLock | null;
+}
+
+export class SqliteEngine implements Engine {
+  #opened: Opened | null = null;
+  #opening: Promise<boolean> | null = null;
+  readonly #readOnly: boolean;
+  readonly #clock: () => number;
+
+  constructor(
+    readonly file: string,
+    options: SqliteOptions,
+  ) {
+    this.#readOnly = options.access === "read";
+    this.#clock = options.clock ?? Date.now;
+  }
+
+  get rows(): Rows {
+    return this.#open.rows;
+  }
+
+  /** How many commits were made since the store was opened. */
+  get commits(): number {
+    return this.#open.writer.commits;
+  }
+
+  async open(owner: string): Promise<{ exclusive: boolean; formerOwnerDead: boolean }> {
+    if (this.#opening !== null) {
+      await this.#opening;
+      return { exclusive: false, formerOwnerDead: false }; // a second driver in the process that has the lock already
+    }
+    this.#opening = this.#readOnly ? this.#openToRead() : this.#openToDrive(owner);
+    try {
+      return { exclusive: !this.#readOnly, formerOwnerDead: await this.#opening };
+    } catch (error) {
+      this.#opening = null;
+      throw error;
+    }
+  }
+
+  transact<T>(work: () => T, pace: Pace): Promise<T> {
+    if (this.#readOnly) {
+      return Promise.reject(
+        new StoreError(
+          "STORE_READ_ONLY",
+          `store ${this.file} was opened to read: the process that drives it has to do this`,
+        ),
+      );
+    }
+    if (this.#opened === null) return Promise.reject(notOpen(this.file));
+    return this.#opened.writer.transact(work, pace);
+  }
+
+  faults(): readonly string[] {
+    try {
+      const rows = this.#open.db.all("PRAGMA integrity_check");
+      return rows.map((row) => String(row.integrity_check)).filter((line) => line !== "ok");
+    } catch (error) {
+      if (error instanceof StoreDamagedError) return [error.message];
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    const opened = this.#opened;
+    if (opened === null) return;
+    opened.writer.flush();
+    this.#opened = null;
+    this.#opening = null;
+    if (opened.lock !== null) opened.db.run("UPDATE owner SET closed_at = ?", this.#clock());
+    opened.db.close();
+    opened.lock?.release();
+  }
+
+  get #open(): Opened {
+    if (this.#opened === null) throw notOpen(this.file);
+    return this.#opened;
+  }
+
+  async #openToDrive(owner: string): Promise<boolean> {
+    const driver = await loadDriver();
+    const file = realFile(this.file);
+    // First of all without a trace: a file that is not ours gets no lock file beside it and no write-ahead log.
+    if (!isNew(file)) withDatabase(new SqliteDatabase(driver, file, { readOnly: true }), checkSchema);
+    const lock = new OwnerLock(driver, file);
+    try {
+      const db = new SqliteDatabase(driver, file);
+      try {
+        db.exec("PRAGMA busy_timeout = 5000");
+        migrate(db);
+        db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF");
+        const former = db.get("SELECT closed_at FROM owner");
+        db.run(
+          "INSERT OR REPLACE INTO owner (one, name, pid, opened_at, closed_at) VALUES (1, ?, ?, ?, NULL)",
+          owner,
+          process.pid,
+          this.#clock(),
+        );
+        this.#opened = { db, rows: new SqliteRows(db), writer: new SqliteWriter(db), lock };
+        return former !== null && former.closed_at === null;
+      } catch (error) {
+        db.close();
+        throw error;
+      }
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+  }
+
+  async #openToRead(): Promise<boolean> {
+    const driver = await loadDriver();
+    const db = new SqliteDatabase(driver, realFile(this.file), { readOnly: true });
+    try {
+      if (checkSchema(db) < SCHEMA_VERSION) {
+        throw new StoreError(
+          "STORE_TOO_OLD",
+          `store ${this.file} has an older schema: open it once to drive, to upgrade it`,
+        );
+      }
+    } catch (error) {
+      db.close();
+      throw error;
+    }
+    this.#opened = { db, rows: new SqliteRows(db), writer: new SqliteWriter(db), lock: null };
+    return false;
+  }
+}
+
+/** Two names of one file must not mean two locks. */
+function realFile(file: string): string {
+  const path = resolve(file);
+  try {
+    return realpathSync(path);
+  } catch {
+    try {
+      return join(realpathSync(dirname(path)), basename(path));
+    } catch (cause) {
+      throw new StoreError("STORE_FILE", `the folder of store ${file} is not there: make it first`, { cause });
+    }
+  }
+}
+
+function withDatabase(db: SqliteDatabase, work: (db: SqliteDatabase) => void): void {
+  try {
+    work(db);
+  } finally {
+    db.close();
+  }
+}

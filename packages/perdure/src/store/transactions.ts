@@ -1,0 +1,297 @@
+/**
+ * What an embedded store does, each in one transaction over its `Rows`. Memory and SQLite run these very functions, so they cannot differ in
+ * a rule. A function that throws leaves nothing behind: the engine takes its changes back.
+ *
+ * The numbers cite the invariants of `store.ts`.
+ */
+import { encodeEntry, type NewEntry } from "../log/entries.ts";
+import { toJson } from "../protocol/json.ts";
+import type { Uid } from "../protocol/words.ts";
+import { changeClaim } from "./claims.ts";
+import { applyEntry } from "./projection.ts";
+import type { RunChange, RunRow } from "./rows.ts";
+import type {
+  Answer,
+  Answered,
+  Appended,
+  Batch,
+  Claim,
+  ClaimChange,
+  Closed,
+  InboxItem,
+  Lease,
+  Meaning,
+  Outside,
+  Posted,
+  ThreadKey,
+  ThreadView,
+} from "./store.ts";
+import { covers } from "./store.ts";
+import { type Encoded, misused, Refused, type Tx } from "./tx.ts";
+import { isRequest, publicRun, viewOf } from "./views.ts";
+
+export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Encoded[]): Appended {
+  const run = tx.rows.advance(lease.uid, lease.epoch, entries.length, tx.at);
+  if (run === null) throw new Refused({ is: "fenced" });
+  const requests = takeInbox(tx, run, batch.taken ?? []);
+  const change = record(tx, run, entries);
+  if (requests > 0) tx.rows.settleAliases(run.id, change.leg ?? run.leg);
+  for (const claim of batch.claims ?? []) moveClaim(tx, claim);
+  if (batch.ends !== undefined) Object.assign(change, endLease(tx, run, batch.ends));
+  if (Object.keys(change).length > 0) tx.rows.changeRun(run.id, change);
+  if (change.outcome !== undefined) wakeHeirs(tx, run.uid);
+  if (entries.length > 0) tx.topics.push({ run: run.uid });
+  return { is: "appended", head: run.head + entries.length, at: tx.at };
+}
+
+/** Deletes the rows that become entries of this batch (3). @returns how many of them are requests */
+function takeInbox(tx: Tx, run: RunRow, taken: readonly number[]): number {
+  if (taken.length === 0) return 0;
+  const inbox = new Map(tx.rows.inbox(run.id).map((row) => [row.row, row]));
+  let requests = 0;
+  for (const row of taken) {
+    const item = inbox.get(row);
+    if (item === undefined) throw misused(`inbox row ${row} of run ${run.uid} is not there to be taken`);
+    if (isRequest(item)) requests += 1;
+    tx.rows.dropInbox(run.id, row);
+  }
+  return requests;
+}
+
+/** Appends to the log (1) and moves the rows that the entries speak of. */
+function record(tx: Tx, run: RunRow, entries: readonly Encoded[]): RunChange {
+  const change: RunChange = {};
+  let seq = run.head;
+  for (const { entry, text } of entries) {
+    seq += 1;
+    tx.rows.addEntry(run.id, { seq, at: tx.at, text });
+    Object.assign(change, applyEntry(tx, run, entry, seq));
+  }
+  return change;
+}
+
+function endLease(tx: Tx, run: RunRow, ends: NonNullable<Batch["ends"]>): RunChange {
+  if (!ends.runnable && tx.rows.inbox(run.id).length > 0) throw new Refused({ is: "inbox" }); // (4)
+  // A key that was given back since the driver saw it held wakes nobody any more: such a run must not lie down.
+  const waits = ends.waitsForKey !== null && isBusy(tx, tx.rows.claim(ends.waitsForKey)) ? ends.waitsForKey : null;
+  const now = ends.runnable || (ends.waitsForKey !== null && waits === null);
+  const readyAt = now ? tx.at : ends.wakeAt;
+  if (readyAt !== null) tx.topics.push("claimable");
+  return { owner: null, until: 0, readyAt, waitsForKey: waits };
+}
+
+function moveClaim(tx: Tx, change: ClaimChange): void {
+  const is = tx.rows.claim(change);
+  const holderDead = is !== null && isDead(tx, is.holder.uid);
+  const moved = changeClaim(is, change, { at: tx.at, holderDead, ttl: tx.claimTtl });
+  if ("held" in moved) throw new Refused({ is: "held", claim: moved.held });
+  tx.rows.setClaim(moved.to);
+  if (change.to !== "running") wakeWaiting(tx, moved.to);
+}
+
+/** Whether to wait for it makes sense: its holder may still settle it. */
+function isBusy(tx: Tx, claim: Claim | null): boolean {
+  if (claim === null) return false;
+  return claim.state === "running" || (claim.state === "unknown" && !isDead(tx, claim.holder.uid));
+}
+
+function isDead(tx: Tx, holder: Uid): boolean {
+  const run = tx.rows.run(holder);
+  return run === null || run.outcome !== null;
+}
+
+function wakeWaiting(tx: Tx, claim: Claim): void {
+  if (isBusy(tx, claim)) return;
+  for (const run of tx.rows.waitingFor(claim)) wake(tx, run);
+}
+
+/** A run that ends leaves the questions of its keys to whoever waits for them. */
+function wakeHeirs(tx: Tx, ended: Uid): void {
+  for (const claim of tx.rows.claimsOf(ended)) wakeWaiting(tx, claim);
+}
+
+/** Makes a run claimable now; one that is being driven stays so, but for its hint. */
+function wake(tx: Tx, run: RunRow): void {
+  const readyAt = run.readyAt === null ? tx.at : Math.min(run.readyAt, tx.at);
+  tx.rows.changeRun(run.id, { readyAt, waitsForKey: null });
+  tx.topics.push({ run: run.uid }, "claimable");
+}
+
+export function post<M extends Meaning>(
+  tx: Tx,
+  request: { readonly key: ThreadKey; readonly runId: string; readonly owner: string },
+  decide: (view: ThreadView) => M,
+): Posted<M> {
+  const threadId = tx.rows.threadId(request.key);
+  const newest = threadId === null ? null : tx.rows.newestRun(threadId);
+  const view = viewOf(tx, threadId, newest, request.runId);
+  const decided = decide(view);
+  const meaning: Meaning = decided;
+  let lease: Lease | null = null;
+  switch (meaning.is) {
+    case "run":
+      lease = beginRun(tx, request, view, meaning.first);
+      break;
+    case "leg":
+    case "rejoin":
+    case "hydrate":
+      // The same request again: whatever it brought is there, perhaps in a run that is no longer the newest.
+      if (view.known !== null && meaning.is !== "leg") break;
+      if (threadId === null || newest === null || meaning.uid !== newest.uid) {
+        throw misused(`run ${meaning.uid} is not the newest of its thread`);
+      }
+      goOn(tx, threadId, newest, view, request.runId, meaning);
+      break;
+    case "refuse":
+      for (const answer of meaning.contested ?? []) contest(tx, answer);
+      break;
+    default:
+      meaning satisfies never;
+  }
+  const uid = lease?.uid ?? ("uid" in meaning ? meaning.uid : null);
+  const run = uid === null ? null : tx.rows.run(uid);
+  return { meaning: decided, run: run === null ? null : publicRun(run), lease };
+}
+
+function beginRun(
+  tx: Tx,
+  { key, runId, owner }: { readonly key: ThreadKey; readonly runId: string; readonly owner: string },
+  view: ThreadView,
+  first: readonly NewEntry[],
+): Lease {
+  const [start] = first;
+  if (start?.kind !== "run.started") throw misused("a run begins with run.started");
+  if (view.known !== null) throw misused(`run id ${runId} is known in its thread`);
+  if (view.run !== null && view.run.outcome === null)
+    throw misused(`run ${view.run.uid} of the thread is not finished`);
+  if (tx.rows.run(start.uid) !== null) throw misused(`run ${start.uid} exists`);
+  const lease = { uid: start.uid, epoch: 1, owner, until: tx.at + tx.leaseMs };
+  const run = tx.rows.addRun({
+    ...key,
+    uid: start.uid,
+    threadId: tx.rows.threadId(key) ?? tx.rows.addThread(key),
+    turn: start.turn,
+    labels: start.labels,
+    createdAt: tx.at,
+    updatedAt: tx.at,
+    head: -1,
+    leg: 0,
+    legOpen: false,
+    outcome: null,
+    readyAt: tx.at, // it stays so under the lease: if its driver dies at once, somebody claims it
+    owner,
+    epoch: lease.epoch,
+    until: lease.until,
+    waitsForKey: null,
+    aside: null,
+  });
+  tx.rows.advance(run.uid, run.epoch, first.length, tx.at);
+  const change = record(
+    tx,
+    run,
+    first.map((entry) => ({ entry, text: encodeEntry(entry) })),
+  );
+  tx.rows.changeRun(run.id, change);
+  tx.topics.push({ run: run.uid }, { thread: key });
+  return lease;
+}
+
+/** A leg, rejoin or hydrate of the newest run: its alias, its answers and, for a leg, its request. */
+function goOn(
+  tx: Tx,
+  threadId: number,
+  run: RunRow,
+  view: ThreadView,
+  runId: string,
+  meaning: Extract<Meaning, { uid: Uid }>,
+): void {
+  const { added, leg } =
+    meaning.is === "leg"
+      ? { added: meaning.request, leg: null }
+      : { added: meaning.added, leg: meaning.is === "rejoin" && view.run?.legDue === true ? null : run.leg };
+  if (view.known !== null) throw misused(`run id ${runId} is known in its thread`);
+  const { messages, results, resume } = added;
+  tx.rows.setAlias(threadId, runId, { runId: run.id, leg, added: text({ messages, results, resume }), seq: null });
+  if (meaning.is === "hydrate") return;
+  if (meaning.is === "leg") {
+    if (run.legOpen || view.run?.legDue === true) throw misused(`a leg of run ${run.uid} is open or due`);
+    if (run.outcome !== null) throw misused(`run ${run.uid} is finished`);
+    for (const message of meaning.request.messages) tx.rows.addMessage(threadId, message.id);
+    addInbox(tx, run, meaning.request.principal.subject, { kind: "request", request: meaning.request });
+    wake(tx, run);
+  }
+  for (const one of meaning.answers) {
+    const answered = answer(tx, one);
+    if (answered.is !== "taken") throw misused(`question ${one.interrupt} is not open`);
+  }
+}
+
+export function answer(tx: Tx, { interrupt, by, ...reply }: Answer): Answered {
+  const question = tx.rows.question(interrupt);
+  const run = question === null ? null : tx.rows.runOf(question.runId);
+  if (question === null || run === null || run.tenant !== by.tenant) return { is: "none" };
+  if (question.closed !== null) {
+    if (covers(question.closed, reply)) return { is: "covered", uid: run.uid };
+    contest(tx, { interrupt, by, ...reply });
+    return { is: "conflict", uid: run.uid, ...question.closed };
+  }
+  const closed: Closed = { ...reply, by: by.subject, at: tx.at };
+  tx.rows.changeQuestion(question.n, { closed }); // (5)
+  addInbox(tx, run, by.subject, { kind: "answer", interrupt });
+  wake(tx, run);
+  return { is: "taken", uid: run.uid };
+}
+
+/** How many later callers a question's row remembers. */
+const CONTESTED = 10;
+
+function contest(tx: Tx, { interrupt, by, status }: Answer): void {
+  const question = tx.rows.question(interrupt);
+  if (question === null) return;
+  const note = { by: by.subject, at: tx.at, status };
+  tx.rows.changeQuestion(question.n, { contested: [...question.contested, note].slice(-CONTESTED) });
+}
+
+export function put(tx: Tx, uid: Uid, by: string, item: Outside): "put" | "finished" | "none" {
+  const run = tx.rows.run(uid);
+  if (run === null) return "none";
+  if (run.outcome !== null) return "finished";
+  addInbox(tx, run, by, item);
+  wake(tx, run);
+  return "put";
+}
+
+/** An answer's reply stands on its question's row alone. */
+function addInbox(tx: Tx, run: RunRow, by: string, item: Exclude<InboxItem, { kind: "answer" }> | AnswerRow): void {
+  const { kind, ...rest } = item;
+  tx.rows.addInbox(run.id, { at: tx.at, by, text: text({ kind, ...rest }) });
+}
+type AnswerRow = { readonly kind: "answer"; readonly interrupt: string };
+
+export function claim(tx: Tx, owner: string): Lease | null {
+  const run = tx.rows.claimable(tx.at);
+  if (run === null) return null;
+  const lease = { uid: run.uid, epoch: run.epoch + 1, owner, until: tx.at + tx.leaseMs };
+  // `readyAt` stays in the past: if this driver dies too, the next one finds the run by it.
+  tx.rows.changeRun(run.id, { owner, epoch: lease.epoch, until: lease.until, waitsForKey: null });
+  return lease;
+}
+
+export function renew(tx: Tx, lease: Lease): Lease | null {
+  const run = tx.rows.run(lease.uid);
+  if (run === null || run.owner === null || run.epoch !== lease.epoch) return null;
+  const until = tx.at + tx.leaseMs;
+  tx.rows.changeRun(run.id, { until });
+  return { ...lease, until };
+}
+
+export function setAside(tx: Tx, uid: Uid, cause: string): void {
+  const run = tx.rows.run(uid);
+  if (run === null || run.aside !== null) return;
+  tx.rows.changeRun(run.id, { aside: cause, owner: null, until: 0 });
+  tx.topics.push({ run: uid });
+}
+
+function text(value: unknown): string {
+  return JSON.stringify(toJson(value));
+}

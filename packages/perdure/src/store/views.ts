@@ -1,0 +1,108 @@
+import { type Added, parseAdded, parseEntry, parseRequest } from "../log/entries.ts";
+import { isJsonObject } from "../protocol/json.ts";
+import type { Uid } from "../protocol/words.ts";
+import { StoreDamagedError } from "./errors.ts";
+import type { AliasRow, InboxRow, QuestionRow, Rows, RunRow } from "./rows.ts";
+import type { Inbox, Question, Run, ThreadView } from "./store.ts";
+
+/** The run without what only the store needs to know. */
+export function publicRun(row: RunRow): Run {
+  const { id: _id, threadId: _threadId, until: _until, waitsForKey: _waits, ...run } = row;
+  return run;
+}
+
+export function publicQuestion({ interrupt, openedAt, closed, contested }: QuestionRow, uid: Uid): Question {
+  return { uid, interrupt, openedAt, closed, contested };
+}
+
+/** The thread as a POST finds it. */
+export function viewOf(
+  { rows, at }: { readonly rows: Rows; readonly at: number },
+  threadId: number | null,
+  newest: RunRow | null,
+  runId: string,
+): ThreadView {
+  const alias = threadId === null ? null : rows.alias(threadId, runId);
+  return {
+    run: newest === null ? null : { ...publicRun(newest), ...restOf(rows, at, newest) },
+    open: newest === null ? [] : rows.openQuestions(newest.id).map(({ interrupt }) => interrupt),
+    known: alias === null ? null : knownLeg(rows, alias),
+    hasMessage: (id) => threadId !== null && rows.hasMessage(threadId, id),
+    closed(interrupt) {
+      const question = rows.question(interrupt);
+      if (question === null || rows.runOf(question.runId)?.threadId !== threadId) return null;
+      return question.closed;
+    },
+  };
+}
+
+/** A run is at rest when nothing of it goes on without something from outside, and nothing has come in. */
+function restOf(rows: Rows, at: number, run: RunRow): { atRest: boolean; legDue: boolean } {
+  const inbox = rows.inbox(run.id);
+  const ready = run.readyAt !== null && run.readyAt <= at;
+  return {
+    atRest: !run.legOpen && inbox.length === 0 && run.owner === null && !ready,
+    legDue: inbox.some((row) => isRequest(row)),
+  };
+}
+
+export function isRequest(row: InboxRow): boolean {
+  return row.text.startsWith('{"kind":"request"');
+}
+
+function knownLeg(rows: Rows, alias: AliasRow): NonNullable<ThreadView["known"]> {
+  const run = rows.runOf(alias.runId);
+  if (run === null) throw new StoreDamagedError(`the run of an AG-UI run id is missing (row ${alias.runId})`);
+  return { uid: run.uid, leg: alias.leg, added: addedBy(rows, alias, run) };
+}
+
+function addedBy(rows: Rows, alias: AliasRow, run: RunRow): Added {
+  if (alias.added !== null) return parseAdded(parseJson(alias.added), { run: run.uid, seq: alias.seq });
+  const seq = alias.seq ?? -1;
+  const [row] = rows.entries(run.id, seq - 1, 1);
+  const entry = row === undefined ? null : parseEntry(row.text, { run: run.uid, seq, at: row.at });
+  if (entry?.kind !== "leg.started") throw new StoreDamagedError(`entry ${seq} of run ${run.uid} is not a leg.started`);
+  const { messages, results, resume } = entry.request ?? { messages: [], results: [], resume: [] };
+  return { messages, results, resume };
+}
+
+/** The inbox as the driver gets it: an answer with the reply that its question's row holds. */
+export function inboxOf(rows: Rows, run: RunRow): readonly Inbox[] {
+  return rows.inbox(run.id).map((row) => {
+    const { row: n, at, by } = row;
+    const item = parseJson(row.text);
+    const damaged = () => new StoreDamagedError(`inbox row ${n} of run ${run.uid} cannot be read`);
+    if (!isJsonObject(item)) throw damaged();
+    const place = { run: run.uid, seq: null };
+    switch (item.kind) {
+      case "request":
+        return { row: n, at, by, kind: item.kind, request: parseRequest(item.request, place) };
+      case "answer": {
+        const closed = typeof item.interrupt === "string" ? (rows.question(item.interrupt)?.closed ?? null) : null;
+        if (typeof item.interrupt !== "string" || closed === null) throw damaged();
+        if (closed.status !== "resolved" && closed.status !== "cancelled") throw damaged();
+        const payload = closed.payload === undefined ? {} : { payload: closed.payload };
+        return { row: n, at, by, kind: item.kind, interrupt: item.interrupt, status: closed.status, ...payload };
+      }
+      case "cancel":
+      case "abandon":
+        return { row: n, at, by, kind: item.kind };
+      case "message":
+      case "signal":
+      case "raise":
+      case "accept":
+        if (item.payload === undefined) throw damaged();
+        return { row: n, at, by, kind: item.kind, payload: item.payload };
+      default:
+        throw damaged();
+    }
+  });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // whoever asked for it says what it was to be
+  }
+}
