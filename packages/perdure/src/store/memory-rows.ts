@@ -1,5 +1,5 @@
 import type { Path, Uid } from "../protocol/words.ts";
-import type { AliasRow, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
 /** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */
@@ -69,7 +69,7 @@ export class MemoryRows implements Rows {
     this.#change(this.#runs, id, change);
   }
 
-  advance(uid: Uid, epoch: number, entries: number, at: number): RunRow | null {
+  advance(uid: Uid, epoch: number, entries: number, at: number): Appending | null {
     const run = this.run(uid);
     if (run === null || run.owner === null || run.epoch !== epoch || run.aside !== null) return null;
     if (entries > 0) this.#change(this.#runs, run.id, { head: run.head + entries, updatedAt: at });

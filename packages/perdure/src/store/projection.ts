@@ -1,6 +1,6 @@
 import type { NewEntry } from "../log/entries.ts";
 import type { Path } from "../protocol/words.ts";
-import type { QuestionRow, RunChange, RunRow } from "./rows.ts";
+import type { Appending, QuestionRow, RunChange } from "./rows.ts";
 import type { Closed } from "./store.ts";
 import { misused, Refused, type Tx } from "./tx.ts";
 
@@ -9,7 +9,7 @@ import { misused, Refused, type Tx } from "./tx.ts";
  *
  * @returns what of the run's own row changes
  */
-export function applyEntry(tx: Tx, run: RunRow, entry: NewEntry, seq: number): RunChange {
+export function applyEntry(tx: Tx, run: Appending, entry: NewEntry, seq: number): RunChange {
   switch (entry.kind) {
     case "leg.started":
       nameLeg(tx, run, entry.leg, entry.runId, seq);
@@ -46,20 +46,20 @@ export function applyEntry(tx: Tx, run: RunRow, entry: NewEntry, seq: number): R
 }
 
 /** The leg's run id becomes, or is already, a name of it in the thread. What its request added now stands in the log at `seq`. */
-function nameLeg(tx: Tx, run: RunRow, leg: number, runId: string, seq: number): void {
+function nameLeg(tx: Tx, run: Appending, leg: number, runId: string, seq: number): void {
   if (run.threadId === null) return;
   const alias = tx.rows.alias(run.threadId, runId);
   if (alias !== null && alias.runId !== run.id) return;
   tx.rows.setAlias(run.threadId, runId, { runId: run.id, leg, added: null, seq });
 }
 
-function ask(tx: Tx, run: RunRow, interrupt: QuestionRow["interrupt"]): void {
+function ask(tx: Tx, run: Appending, interrupt: QuestionRow["interrupt"]): void {
   if (tx.rows.question(interrupt.id) !== null) throw misused(`question ${interrupt.id} was asked before`);
   tx.rows.addQuestion({ runId: run.id, openedAt: tx.at, interrupt, closed: null, contested: [] });
 }
 
 /** A call that the client runs is a row like a question's, under the call's own id. */
-function askClient(tx: Tx, run: RunRow, path: Path, name: string, toolCallId: string | undefined): void {
+function askClient(tx: Tx, run: Appending, path: Path, name: string, toolCallId: string | undefined): void {
   if (toolCallId === undefined) throw misused(`client tool ${name} at ${path} has no toolCallId`);
   ask(tx, run, {
     id: toolCallId,
@@ -79,9 +79,12 @@ function askClient(tx: Tx, run: RunRow, path: Path, name: string, toolCallId: st
  * Closes a question on the driver's word. If somebody has answered it meanwhile, and the driver does not know, that answer is still in the
  * inbox: it was accepted, so it counts, and the batch that would overrule it is refused.
  */
-function close(tx: Tx, run: RunRow, question: QuestionRow, closed: Closed): void {
+function close(tx: Tx, run: Appending, question: QuestionRow, closed: Closed): void {
   const { n, interrupt, closed: before } = question;
-  if (before === null) return tx.rows.changeQuestion(n, { closed });
+  if (before === null) {
+    tx.rows.changeQuestion(n, { closed });
+    return;
+  }
   if (tx.rows.inbox(run.id).some((row) => isAnswerTo(row.text, interrupt.id))) throw new Refused({ is: "inbox" });
   if (interrupt.kind !== "client-tool" && before.status !== closed.status) {
     throw misused(`question ${interrupt.id} was ${before.status}, not ${closed.status}`);

@@ -14,6 +14,9 @@ export interface RunRow extends Run {
   readonly waitsForKey: KeyName | null;
 }
 
+/** What of a run an append has to know. */
+export type Appending = Pick<RunRow, "id" | "uid" | "threadId" | "head" | "leg">;
+
 /** What of a run's row changes after it was made, but for `head` and `updatedAt`, which `advance` keeps. */
 export type RunChange = Partial<
   Pick<RunRow, "leg" | "legOpen" | "outcome" | "readyAt" | "owner" | "epoch" | "until" | "waitsForKey" | "aside">
@@ -65,8 +68,8 @@ export interface Rows {
   /** `id` is given here; the uid has to be new. */
   addRun(run: Omit<RunRow, "id">): RunRow;
   changeRun(id: number, change: RunChange): void;
-  /** Adds `entries` to `head`, if the lease holds and the run can be read. @returns the run before it */
-  advance(uid: Uid, epoch: number, entries: number, at: number): RunRow | null;
+  /** Adds `entries` to `head`, if the lease holds and the run can be read. @returns what it was before, or `null` */
+  advance(uid: Uid, epoch: number, entries: number, at: number): Appending | null;
   /** Ready, not set aside, and with no lease that is valid at `now`; the longest ready first. */
   claimable(now: number): RunRow | null;
   nextReadyAt(): number | null;

@@ -120,27 +120,27 @@ function isRow(row: unknown): row is SqlRow {
   return typeof row === "object" && row !== null;
 }
 
-/** Primary result codes, https://sqlite.org/rescode.html. */
-const REASONS: { readonly [code: number]: string } = {
-  3: "SQLITE_PERM",
-  5: "SQLITE_BUSY",
-  6: "SQLITE_LOCKED",
-  7: "SQLITE_NOMEM",
-  8: "SQLITE_READONLY",
-  9: "SQLITE_INTERRUPT",
-  10: "SQLITE_IOERR",
-  11: "SQLITE_CORRUPT",
-  13: "SQLITE_FULL",
-  14: "SQLITE_CANTOPEN",
-  18: "SQLITE_TOOBIG",
-  19: "SQLITE_CONSTRAINT",
-  20: "SQLITE_MISMATCH",
-  26: "SQLITE_NOTADB",
-};
+/** Primary result codes and SQLite's own text for them, https://sqlite.org/rescode.html. */
+const REASONS: readonly (readonly [code: number, reason: string, text: string])[] = [
+  [5, "SQLITE_BUSY", "database is locked"],
+  [7, "SQLITE_NOMEM", "out of memory"],
+  [8, "SQLITE_READONLY", "attempt to write a readonly database"],
+  [10, "SQLITE_IOERR", "disk I/O error"],
+  [11, "SQLITE_CORRUPT", "database disk image is malformed"],
+  [13, "SQLITE_FULL", "database or disk is full"],
+  [14, "SQLITE_CANTOPEN", "unable to open database file"],
+  [18, "SQLITE_TOOBIG", "string or blob too big"],
+  [19, "SQLITE_CONSTRAINT", "constraint failed"],
+  [20, "SQLITE_MISMATCH", "datatype mismatch"],
+  [26, "SQLITE_NOTADB", "file is not a database"],
+];
 
 function translate(cause: unknown, file: string): unknown {
-  if (!(cause instanceof Error) || !("errcode" in cause) || typeof cause.errcode !== "number") return cause;
-  const reason = REASONS[cause.errcode & 0xff] ?? `SQLITE_${cause.errcode}`;
+  if (!(cause instanceof Error) || !("code" in cause) || cause.code !== "ERR_SQLITE_ERROR") return cause;
+  // `@photostructure/sqlite` leaves the result code out where an error comes from `all`: then the text has to do.
+  const code = "errcode" in cause && typeof cause.errcode === "number" ? cause.errcode & 0xff : null;
+  const known = REASONS.find(([number, , text]) => (code === null ? cause.message.includes(text) : code === number));
+  const reason = known?.[1] ?? "SQLITE_ERROR";
   if (reason === "SQLITE_CORRUPT") {
     return new StoreDamagedError(`store ${file} has a page that SQLite cannot read`, { cause });
   }

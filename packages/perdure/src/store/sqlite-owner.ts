@@ -15,6 +15,7 @@ export class OwnerLock {
   constructor(driver: Driver, file: string) {
     this.#db = new SqliteDatabase(driver, `${file}-owner`);
     try {
+      // Only ever `exec`: a prepared statement could keep the connection, and the lock with it, beyond `close`.
       this.#db.exec("BEGIN EXCLUSIVE");
     } catch (error) {
       this.#db.close();

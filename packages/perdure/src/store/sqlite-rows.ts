@@ -2,7 +2,7 @@ import { parseInterrupt } from "../log/entries.ts";
 import { isJsonObject } from "../protocol/json.ts";
 import type { Hash, Path, Uid } from "../protocol/words.ts";
 import { StoreDamagedError } from "./errors.ts";
-import type { AliasRow, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
 import { flag, jsonOf, jsonOrNull, numberOf, numberOrNull, textOf, textOrNull } from "./sqlite-values.ts";
 import type { Claim, Closed, KeyName, Query, Question, ThreadKey } from "./store.ts";
@@ -76,17 +76,18 @@ export class SqliteRows implements Rows {
     this.#db.run(`UPDATE runs SET ${set} WHERE id = ?`, ...columns.map(([, value]) => value), id);
   }
 
-  advance(uid: Uid, epoch: number, entries: number, at: number): RunRow | null {
+  advance(uid: Uid, epoch: number, entries: number, at: number): Appending | null {
     const row = this.#db.get(
       `UPDATE runs SET head = head + ?1, updated_at = CASE ?1 WHEN 0 THEN updated_at ELSE ?2 END
-       WHERE uid = ?3 AND epoch = ?4 AND owner IS NOT NULL AND aside IS NULL RETURNING *`,
+       WHERE uid = ?3 AND epoch = ?4 AND owner IS NOT NULL AND aside IS NULL RETURNING id, thread_id, head, leg`,
       entries,
       at,
       uid,
       epoch,
     );
-    const run = runOrNull(row);
-    return run === null ? null : { ...run, head: run.head - entries };
+    if (row === null) return null;
+    const [id, threadId] = [numberOf(row, "id"), numberOrNull(row, "thread_id")];
+    return { id, uid, threadId, head: numberOf(row, "head") - entries, leg: numberOf(row, "leg") };
   }
 
   claimable(now: number): RunRow | null {

@@ -4,8 +4,8 @@ import { type SqliteDatabase, SqliteError } from "./sqlite-database.ts";
 
 /** What waits to be committed. */
 interface Job {
-  /** Runs inside the commit's transaction. @throws what concerns this job alone, or `Fatal` */
-  run(): void;
+  /** Runs inside the commit's transaction. @returns whether what it did is to be kept @throws what concerns all jobs */
+  attempt(): boolean;
   /** The commit is durable. */
   done(): void;
   failed(error: unknown): void;
@@ -35,7 +35,7 @@ export class SqliteWriter {
 
   transact<T>(work: () => T, pace: Pace): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      this.#jobs.push(jobOf(this.db, work, resolve, reject));
+      this.#jobs.push(jobOf(work, resolve, reject));
       if (pace === "now") this.#now ??= setImmediate(() => this.flush());
       else if (this.#now === null) this.#soon ??= setTimeout(() => this.flush(), this.#patience());
     });
@@ -64,14 +64,14 @@ export class SqliteWriter {
   }
 
   #commit(jobs: readonly Job[]): void {
-    this.db.exec("BEGIN IMMEDIATE");
+    this.db.run("BEGIN IMMEDIATE");
     try {
-      for (const job of jobs) job.run();
-      this.db.exec("COMMIT");
+      const keep = jobs.length === 1 ? (jobs[0]?.attempt() ?? false) : this.#attemptEach(jobs);
+      this.db.run(keep ? "COMMIT" : "ROLLBACK");
       this.commits += 1;
     } catch (error) {
       try {
-        this.db.exec("ROLLBACK");
+        this.db.run("ROLLBACK");
       } catch {
         // After some errors SQLite has rolled back by itself, and says so by failing here; the first error is the one to tell.
       }
@@ -79,29 +79,33 @@ export class SqliteWriter {
     }
   }
 
+  /** A job that has no neighbours needs no savepoint, and a tenth of a lone commit's time is saved (2). */
+  #attemptEach(jobs: readonly Job[]): boolean {
+    for (const job of jobs) {
+      this.db.run("SAVEPOINT job");
+      if (!job.attempt()) this.db.run("ROLLBACK TO job");
+      this.db.run("RELEASE job");
+    }
+    return true;
+  }
+
   #patience(): number {
     return Math.min(250, Math.max(5, 3 * this.#lastCommitMs));
   }
 }
 
-function jobOf<T>(
-  db: SqliteDatabase,
-  work: () => T,
-  resolve: (value: T) => void,
-  reject: (error: unknown) => void,
-): Job {
+function jobOf<T>(work: () => T, resolve: (value: T) => void, reject: (error: unknown) => void): Job {
   let outcome: { readonly value: T } | { readonly error: unknown } | null = null;
   return {
-    run() {
-      db.run("SAVEPOINT job");
+    attempt() {
       try {
         outcome = { value: work() };
+        return true;
       } catch (error) {
         if (error instanceof SqliteError && !concernsOneJob(error)) throw error;
         outcome = { error };
-        db.run("ROLLBACK TO job");
+        return false;
       }
-      db.run("RELEASE job");
     },
     done() {
       if (outcome === null) return;

@@ -104,9 +104,15 @@ export class SqliteEngine implements Engine {
     opened.writer.flush();
     this.#opened = null;
     this.#opening = null;
-    if (opened.lock !== null) opened.db.run("UPDATE owner SET closed_at = ?", this.#clock());
-    opened.db.close();
-    opened.lock?.release();
+    try {
+      if (opened.lock === null) return;
+      opened.db.run("UPDATE owner SET closed_at = ?", this.#clock());
+      // `@photostructure/sqlite` keeps a closed connection until its statements are collected, so closing alone does not do this.
+      opened.db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    } finally {
+      opened.db.close();
+      opened.lock?.release();
+    }
   }
 
   get #open(): Opened {

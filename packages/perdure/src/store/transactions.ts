@@ -9,7 +9,7 @@ import { toJson } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import { changeClaim } from "./claims.ts";
 import { applyEntry } from "./projection.ts";
-import type { RunChange, RunRow } from "./rows.ts";
+import type { Appending, RunChange, RunRow } from "./rows.ts";
 import type {
   Answer,
   Answered,
@@ -45,7 +45,7 @@ export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Enc
 }
 
 /** Deletes the rows that become entries of this batch (3). @returns how many of them are requests */
-function takeInbox(tx: Tx, run: RunRow, taken: readonly number[]): number {
+function takeInbox(tx: Tx, run: Appending, taken: readonly number[]): number {
   if (taken.length === 0) return 0;
   const inbox = new Map(tx.rows.inbox(run.id).map((row) => [row.row, row]));
   let requests = 0;
@@ -59,7 +59,7 @@ function takeInbox(tx: Tx, run: RunRow, taken: readonly number[]): number {
 }
 
 /** Appends to the log (1) and moves the rows that the entries speak of. */
-function record(tx: Tx, run: RunRow, entries: readonly Encoded[]): RunChange {
+function record(tx: Tx, run: Appending, entries: readonly Encoded[]): RunChange {
   const change: RunChange = {};
   let seq = run.head;
   for (const { entry, text } of entries) {
@@ -70,7 +70,7 @@ function record(tx: Tx, run: RunRow, entries: readonly Encoded[]): RunChange {
   return change;
 }
 
-function endLease(tx: Tx, run: RunRow, ends: NonNullable<Batch["ends"]>): RunChange {
+function endLease(tx: Tx, run: Appending, ends: NonNullable<Batch["ends"]>): RunChange {
   if (!ends.runnable && tx.rows.inbox(run.id).length > 0) throw new Refused({ is: "inbox" }); // (4)
   // A key that was given back since the driver saw it held wakes nobody any more: such a run must not lie down.
   const waits = ends.waitsForKey !== null && isBusy(tx, tx.rows.claim(ends.waitsForKey)) ? ends.waitsForKey : null;

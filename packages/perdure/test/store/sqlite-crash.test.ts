@@ -1,0 +1,85 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Entry } from "../../src/log/entries.ts";
+import { sqlite } from "../../src/store/sqlite.ts";
+import { memo, uid } from "./builders.ts";
+import { folder } from "./folder.ts";
+
+let place: Awaited<ReturnType<typeof folder>>;
+beforeEach(async () => {
+  place = await folder();
+});
+afterEach(() => place.remove());
+
+/** Starts the child and gives its output line by line. */
+function startChild() {
+  const script = fileURLToPath(new URL("./crash-child.ts", import.meta.url));
+  const child = spawn(process.execPath, ["--import", "tsx", script, place.file], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const lines: string[] = [];
+  let rest = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    const parts = (rest + text).split("\n");
+    rest = parts.pop() ?? "";
+    lines.push(...parts);
+  });
+  const until = async (count: number) => {
+    while (lines.length < count) await once(child.stdout, "data");
+  };
+  const kill = async () => {
+    const closed = once(child, "close");
+    child.kill("SIGKILL");
+    await closed;
+  };
+  return { child, lines, until, kill };
+}
+
+test.each([40, 400, 1_500])(
+  "killed with SIGKILL after %i acknowledged batches: all of them are there, none is there by half, and the runs go on",
+  async (count) => {
+    const { lines, until, kill } = startChild();
+    await until(1 + count);
+    await kill();
+
+    const store = sqlite(place.file);
+    expect(await store.open("next")).toEqual({ formerOwnerDead: true });
+    const acknowledged = new Map(lines.slice(1).map((line) => [line.split(" ")[0], Number(line.split(" ")[2])]));
+    expect(lines.length).toBeGreaterThan(count);
+    for (const [run, head] of acknowledged) {
+      const entries: Entry[] = [];
+      for await (const entry of store.read(uid(run ?? ""), -1)) entries.push(entry);
+      expect(entries.length).toBeGreaterThan(head);
+      const batches = entries.slice(2).map((entry) => (entry.kind === "memo" ? entry.value : null));
+      expect(batches).toEqual(batches.map((_, i) => (i % 3 === 1 ? null : Math.floor(i / 3))));
+      expect(batches.length % 3).toBe(0);
+    }
+    expect((await store.verify()).faults).toEqual([]);
+    const lease = await store.claim("next");
+    if (lease === null) throw new Error("the leases of a dead owner are void");
+    expect(lease.epoch).toBe(2);
+    expect(await store.append(lease, { entries: [memo(-1)] })).toMatchObject({ is: "appended" });
+    await store.close();
+  },
+);
+
+test("a second process gets an error that names the first, and can look on; when the first is killed, it gets the file", async () => {
+  const { child, until, kill } = startChild();
+  await until(20);
+  const store = sqlite(place.file);
+  await expect(store.open("second")).rejects.toMatchObject({ code: "STORE_LOCKED", pid: child.pid });
+
+  const onlooker = sqlite(place.file, { access: "read" });
+  await onlooker.open("onlooker");
+  expect((await onlooker.runs({ tenant: "acme" })).items.length).toBeGreaterThan(0);
+  await expect(onlooker.put(uid("k1"), "ann", { kind: "cancel" })).rejects.toMatchObject({ code: "STORE_READ_ONLY" });
+  await onlooker.close();
+
+  await kill();
+  expect(await store.open("second")).toEqual({ formerOwnerDead: true });
+  await store.close();
+  expect(await store.open("second")).toEqual({ formerOwnerDead: false });
+  await store.close();
+});
