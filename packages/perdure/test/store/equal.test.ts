@@ -64,7 +64,10 @@ const command: fc.Arbitrary<Command> = fc.oneof(
   { weight: 2, arbitrary: fc.record({ do: fc.constant("tick" as const), ms: fc.constantFrom(1, 400, 1_001) }) },
   {
     weight: 10,
-    arbitrary: fc.record({ do: fc.constantFrom("renew", "work", "frames", "ask", "ask", "take", "take", "finish"), ...lease }),
+    arbitrary: fc.record({
+      do: fc.constantFrom("renew", "work", "frames", "ask", "ask", "take", "take", "finish"),
+      ...lease,
+    }),
   },
   {
     weight: 3,
@@ -125,7 +128,10 @@ class World {
       case "post":
         return this.#post(command);
       case "put":
-        return this.store.put(uid(this.runs.at(-1 - command.run) ?? "none"), "ann", { kind: "signal", payload: this.clock.ms });
+        return this.store.put(uid(this.runs.at(-1 - command.run) ?? "none"), "ann", {
+          kind: "signal",
+          payload: this.clock.ms,
+        });
       case "answer": {
         const id = this.questions.at(-1 - command.question) ?? "none";
         const result = await this.store.answer(command.yes ? yes(id) : no(id));
