@@ -292,6 +292,7 @@ test("whatever is done in whatever order: memory and SQLite answer alike, no ans
         await place.remove();
       }
     }),
-    { numRuns: 30, interruptAfterTimeLimit: 20_000 }, // on a slow disk fewer, and time is left to shrink,
+    // Fewer on a slow disk; and a failure leaves time to shrink it.
+    { numRuns: 30, interruptAfterTimeLimit: 20_000 },
   );
 });
