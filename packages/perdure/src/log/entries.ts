@@ -10,18 +10,6 @@
  * 3. Nothing is revived: what a reader gets is exactly what JSON gave back.
  */
 import {
-  type Context,
-  EventType,
-  type JsonPatchOperation,
-  type Message,
-  type ResumeEntry,
-  type TokenUsage,
-  type Tool,
-  type ToolMessage,
-  type UserMessage,
-  type Interrupt as WireInterrupt,
-} from "@ag-ui/core";
-import {
   ContextSchema,
   InterruptSchema,
   JsonPatchOperationSchema,
@@ -34,8 +22,21 @@ import {
 } from "@ag-ui/core/schemas";
 import { z } from "zod";
 import { PerdureError } from "../protocol/errors.ts";
-import type { AGUIEvent } from "../protocol/events.ts";
+import type {
+  AGUIEvent,
+  Context,
+  JsonPatchOperation,
+  Message,
+  ResumeEntry,
+  TokenUsage,
+  Tool,
+  ToolMessage,
+  UserMessage,
+  Interrupt as WireInterrupt,
+} from "../protocol/events.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
+import { ProtocolError } from "../protocol/rules.ts";
+import { checkShape } from "../protocol/shape.ts";
 import type { Hash, Path, Uid } from "../protocol/words.ts";
 
 const object = <S extends z.core.$ZodShape>(shape: S) => z.strictObject(shape).readonly();
@@ -57,10 +58,15 @@ function wire<T>(schema: z.ZodType) {
   });
 }
 
-const EVENT_TYPES: ReadonlySet<unknown> = new Set(Object.values(EventType));
-
-/** The verifier has seen the event before it was written; in reading, its type is enough to tell an event from debris. */
-const event = z.custom<AGUIEvent>((v) => isJsonObject(v) && EVENT_TYPES.has(v.type), "is not an AG-UI event");
+/** By the one check of shapes that there is. Order is the verifier's, before the append. */
+const event = z.custom<AGUIEvent>().superRefine((value, context) => {
+  try {
+    checkShape(value);
+  } catch (fault) {
+    if (!(fault instanceof ProtocolError)) throw fault;
+    context.addIssue({ code: "custom", message: fault.message });
+  }
+});
 
 const uid = word<Uid>();
 const hash = word<Hash>();

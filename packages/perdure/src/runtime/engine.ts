@@ -116,7 +116,7 @@ export class Engine {
       const last =
         newest === undefined || newest.outcome === null ? undefined : (await this.threads.load(newest)).state;
       const state = await startingState(agent, input, last?.committed);
-      const posted = await this.store.post({ key, runId: input.runId, owner: this.#owner }, (view): Meaning | Stale => {
+      const posted = await this.store.post({ key, runId: input.runId, owner: this.#owner }, (view): Meaning => {
         // The thread has moved on since its last state was read: what a new run begins with has to be chosen again.
         if ((view.run?.uid ?? null) !== (newest?.uid ?? null)) return { is: "refuse", ...STALE };
         return meaning(view, {
@@ -250,7 +250,6 @@ export class Engine {
   }
 }
 
-type Stale = Extract<Meaning, { is: "refuse" }>;
 const STALE = { status: 409, code: "THREAD_MOVED", details: null } as const;
 
 function lastAttemptAt({ running }: RunState): number {

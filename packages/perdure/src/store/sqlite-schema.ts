@@ -3,7 +3,7 @@ import { NotAPerdureStoreError, StoreDamagedError, StoreTooNewError } from "./er
 import { type SqliteDatabase, SqliteError } from "./sqlite-database.ts";
 
 /** "PERD": marks a SQLite file as ours, https://sqlite.org/pragma.html#pragma_application_id. */
-export const APPLICATION_ID = 0x50455244;
+const APPLICATION_ID = 0x50455244;
 
 /**
  * Version n is reached by the n-th text. A text that was released never changes: files in the field were made by it.

@@ -20,8 +20,8 @@ interface Job {
  * 4. A commit that fails fails for all its jobs, and is not tried again: what the disk then holds is known only by reading it.
  *
  * What must be durable at once is committed at the end of this turn of the event loop, so that all runs that got their input in one turn share
- * a commit. What is not urgent waits for such a commit, or for 5 ms or three times the last commit, whichever is longer: on a slow disk,
- * frames alone then take no more than a quarter of its time.
+ * a commit. What is not urgent waits for such a commit, or for 5 ms or three times the last commit, whichever is longer, but no
+ * longer than 250 ms: on a slow disk, frames alone then take no more than a quarter of its time.
  */
 export class SqliteWriter {
   #jobs: Job[] = [];

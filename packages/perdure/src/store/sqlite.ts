@@ -38,7 +38,7 @@ interface Opened {
   readonly lock: OwnerLock | null;
 }
 
-export class SqliteEngine implements Engine {
+class SqliteEngine implements Engine {
   #opened: Opened | null = null;
   #opening: Promise<boolean> | null = null;
   readonly #readOnly: boolean;
@@ -54,11 +54,6 @@ export class SqliteEngine implements Engine {
 
   get rows(): Rows {
     return this.#open.rows;
-  }
-
-  /** How many commits were made since the store was opened. */
-  get commits(): number {
-    return this.#open.writer.commits;
   }
 
   async open(owner: string): Promise<{ exclusive: boolean; formerOwnerDead: boolean }> {

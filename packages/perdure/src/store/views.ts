@@ -29,7 +29,7 @@ export function viewOf(
     known: alias === null ? null : knownLeg(rows, alias),
     hasMessage: (id) => threadId !== null && rows.hasMessage(threadId, id),
     closed(interrupt) {
-      const question = rows.question(interrupt);
+      const question = threadId === null ? null : rows.question(interrupt);
       if (question === null || rows.runOf(question.runId)?.threadId !== threadId) return null;
       return question.closed;
     },

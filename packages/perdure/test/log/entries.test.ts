@@ -196,7 +196,7 @@ describe("an error says run, seq, where and why", () => {
     ['{"kind":"memo","transformer"', "", "not JSON"],
     ["[]", "", "expected object"],
     ['{"kind":"zap"}', "/kind", "run.started"],
-    ['{"kind":"frame","path":"","event":{"type":"ZAP"}}', "/event", "not an AG-UI event"],
+    ['{"kind":"frame","path":"","event":{"type":"ZAP"}}', "/event", "not that of an AG-UI 1.0 event"],
     ['{"kind":"frame","path":"","ref":{"of":"ZAP"}}', "/ref/of", "RUN_STARTED"],
     ['{"kind":"state","path":"","patch":[{"op":"add","path":"/a"}]}', "/patch/0/value", ""],
     ['{"kind":"step.finished","path":"0","via":"call","status":"ok","patch":[]}', "/output", "missing"],

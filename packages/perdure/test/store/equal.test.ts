@@ -268,7 +268,6 @@ function checkBooks(world: World, { runs }: Awaited<ReturnType<World["everything
 }
 
 test("whatever is done in whatever order: memory and SQLite answer alike, no answer is lost or slept through, no entry either", async () => {
-  const did = new Map<string, number>();
   await fc.assert(
     fc.asyncProperty(fc.array(command, { minLength: 30, maxLength: 60 }), async (commands) => {
       const place = await folder();
@@ -284,8 +283,6 @@ test("whatever is done in whatever order: memory and SQLite answer alike, no ans
         for (const command of commands) {
           const [expected, found] = [await inMemory.do(command), await inFile.do(command)];
           expect(found, JSON.stringify(command)).toEqual(expected);
-          const name = `${command.do} ${JSON.stringify(expected)?.slice(0, 14)}`;
-          did.set(name, (did.get(name) ?? 0) + 1);
         }
         const everything = await inMemory.everything();
         expect(await inFile.everything()).toEqual(everything);
@@ -295,7 +292,7 @@ test("whatever is done in whatever order: memory and SQLite answer alike, no ans
         await place.remove();
       }
     }),
-    { numRuns: 40 },
+    // Fewer on a slow disk; and a failure leaves time to shrink it.
+    { numRuns: 30, interruptAfterTimeLimit: 20_000 },
   );
-  if (process.env.SHOW) console.log(did);
 });

@@ -15,6 +15,9 @@ beforeEach(async () => {
 });
 afterEach(() => place.remove());
 
+/** One turn of the event loop. */
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
 /** Changes the file behind the store's back. */
 async function byHand(sql: string, file = place.file): Promise<void> {
   const db = new SqliteDatabase(await loadDriver(), file);
@@ -209,16 +212,28 @@ describe("the writer", () => {
     await store.close();
   });
 
-  test("frames wait for company, and go with the first fact", async () => {
+  test("frames alone wait, and go with the first fact, in their order", async () => {
     const { store, writer } = await bounded(10_000);
     const lease = await begin(store, "u1");
     const before = writer.commits;
-    const waiting = [1, 2, 3].map((n) => store.append(lease, { entries: [delta(String(n))] }));
-    const fact = store.append(lease, { entries: [memo(1)] });
-    expect(await Promise.all([...waiting, fact])).toMatchObject([{ head: 2 }, { head: 3 }, { head: 4 }, { head: 5 }]);
-    expect(writer.commits).toBe(before + 1);
-    await store.append(lease, { entries: [delta("alone")] });
-    expect(writer.commits).toBe(before + 2);
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      const frames = () => [1, 2].map((n) => store.append(lease, { entries: [delta(String(n))] }));
+      const waiting = frames();
+      await turn();
+      expect(writer.commits).toBe(before);
+      const fact = store.append(lease, { entries: [memo(1)] });
+      expect(await Promise.all([...waiting, fact])).toMatchObject([{ head: 2 }, { head: 3 }, { head: 4 }]);
+      expect(writer.commits).toBe(before + 1);
+      const alone = frames();
+      await turn();
+      expect(writer.commits).toBe(before + 1);
+      vi.advanceTimersByTime(250);
+      expect(await Promise.all(alone)).toMatchObject([{ head: 5 }, { head: 6 }]);
+      expect(writer.commits).toBe(before + 2);
+    } finally {
+      vi.useRealTimers();
+    }
     await store.close();
   });
 

@@ -1,0 +1,118 @@
+/**
+ * One run's stream as it is appended, for all its readers in this process: read once, folded once, rendered once.
+ *
+ * A feed lives while somebody reads it. What a reader has not taken yet waits with the reader, not here.
+ */
+import { Folding, type RunState } from "../log/fold.ts";
+import type { AGUIEvent } from "../protocol/events.ts";
+import type { Uid } from "../protocol/words.ts";
+import type { EventStore, Run } from "../store/store.ts";
+import type { Threads } from "./threads.ts";
+
+/** A frame with its place. */
+export interface Shown {
+  readonly seq: number;
+  readonly event: AGUIEvent;
+}
+
+interface FeedReader {
+  take(shown: readonly Shown[], run: RunState): void;
+  fail(error: unknown): void;
+}
+
+export class Feed {
+  readonly #readers = new Set<FeedReader>();
+  readonly #store: EventStore;
+  readonly #uid: Uid;
+  readonly #onIdle: () => void;
+  #folding: Folding | undefined;
+  #reading: Promise<void> | undefined;
+  #isStale = true;
+  #unwatch: (() => void) | undefined;
+  #before: RunState | undefined;
+
+  constructor(store: EventStore, uid: Uid, onIdle: () => void) {
+    this.#store = store;
+    this.#uid = uid;
+    this.#onIdle = onIdle;
+  }
+
+  /**
+   * Joins the feed.
+   *
+   * @param reader - gets each batch of frames that is appended from now on
+   * @returns the run as it is, at the end of a batch, and how to leave
+   */
+  async join(reader: FeedReader, threads: Threads, run: Run): Promise<{ readonly run: RunState; readonly leave: () => void }> {
+    if (this.#folding === undefined) {
+      this.#before ??= (await threads.before(run)).at(-1);
+      this.#folding ??= new Folding(this.#before);
+    }
+    this.#unwatch ??= this.#store.watch({ run: this.#uid }, () => {
+      this.#isStale = true;
+      this.#read().catch(() => {});
+    });
+    this.#isStale = true;
+    await this.#read();
+    this.#readers.add(reader);
+    const leave = (): void => {
+      if (!this.#readers.delete(reader) || this.#readers.size > 0) return;
+      this.#unwatch?.();
+      this.#unwatch = undefined;
+      this.#onIdle();
+    };
+    return { run: this.#folding.state, leave };
+  }
+
+  /** Reads what is new, and again while more has come. */
+  async #read(): Promise<void> {
+    while (this.#isStale || this.#reading !== undefined) {
+      this.#reading ??= this.#readOnce().finally(() => {
+        this.#reading = undefined;
+      });
+      await this.#reading;
+    }
+  }
+
+  async #readOnce(): Promise<void> {
+    this.#isStale = false;
+    const folding = this.#folding;
+    if (folding === undefined) return;
+    const shown: Shown[] = [];
+    try {
+      for await (const entry of this.#store.read(this.#uid, folding.head)) {
+        const event = folding.add(entry);
+        if (event !== undefined) shown.push({ seq: entry.seq, event });
+      }
+    } catch (error) {
+      for (const reader of this.#readers) reader.fail(error);
+      throw error;
+    }
+    if (this.#readers.size === 0) return;
+    const run = folding.state;
+    for (const reader of this.#readers) reader.take(shown, run);
+  }
+}
+
+/** The feeds that somebody reads. */
+export class Feeds {
+  readonly #feeds = new Map<Uid, Feed>();
+
+  constructor(
+    private readonly store: EventStore,
+    private readonly threads: Threads,
+  ) {}
+
+  async join(run: Run, reader: FeedReader): Promise<{ readonly run: RunState; readonly leave: () => void }> {
+    const { uid } = run;
+    let feed = this.#feeds.get(uid);
+    if (feed === undefined) {
+      const made = new Feed(this.store, uid, () => {
+        if (this.#feeds.get(uid) === made) this.#feeds.delete(uid);
+      });
+      feed = made;
+      this.#feeds.set(uid, feed);
+    }
+    return await feed.join(reader, this.threads, run);
+  }
+}
