@@ -15,7 +15,7 @@ export interface Shown {
   readonly event: AGUIEvent;
 }
 
-interface FeedReader {
+export interface FeedReader {
   take(shown: readonly Shown[], run: RunState): void;
   fail(error: unknown): void;
 }
@@ -43,7 +43,11 @@ export class Feed {
    * @param reader - gets each batch of frames that is appended from now on
    * @returns the run as it is, at the end of a batch, and how to leave
    */
-  async join(reader: FeedReader, threads: Threads, run: Run): Promise<{ readonly run: RunState; readonly leave: () => void }> {
+  async join(
+    reader: FeedReader,
+    threads: Threads,
+    run: Run,
+  ): Promise<{ readonly run: RunState; readonly leave: () => void }> {
     if (this.#folding === undefined) {
       this.#before ??= (await threads.before(run)).at(-1);
       this.#folding ??= new Folding(this.#before);

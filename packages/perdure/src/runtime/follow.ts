@@ -4,13 +4,13 @@
  * L1. A reader with a cursor gets exactly what follows it. A reader without gets a prelude and then exactly what follows that.
  * L2. Frames made for one connection carry no cursor, but for the last one of a prelude.
  */
-import type { RunState } from "../log/fold.ts";
+import { type RunState, rendered } from "../log/fold.ts";
 import { prelude } from "../log/prelude.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
-import type { Uid } from "../protocol/words.ts";
 import type { Run } from "../store/store.ts";
-import { type Cursor, encodeCursor } from "./cursor.ts";
-import type { Feeds, Shown } from "./feed.ts";
+import { encodeCursor } from "./cursor.ts";
+import type { FeedReader, Feeds, Shown } from "./feed.ts";
+import type { Threads } from "./threads.ts";
 
 /** An event on its way to a connection, with the cursor that its reader may come back with. */
 export interface Sent {
@@ -20,50 +20,147 @@ export interface Sent {
 
 export interface FollowOptions {
   readonly run: Run;
-  /** The run id that the connection asked for; null: the log's own. */
-  readonly runId: string | null;
+  /** The run id that the connection asked for, and the leg that it stands for there; null: the log's own ids. */
+  readonly as: { readonly runId: string; readonly leg: number } | null;
   /** Only what follows this entry of the run; null: begin with a prelude. */
   readonly after: number | null;
-  /** Ends the stream at the first terminal event, or when no leg is open; never by itself. */
-  readonly until: "terminal" | "rest" | "closed";
+  /** Ends the stream at the first terminal event, or when no leg is open and none is due, or only with the run. */
+  readonly until: "terminal" | "rest" | "finished";
   readonly signal: AbortSignal;
 }
 
-/** The stream of one run. Ends as `until` says, when the run has ended, or with the signal. */
-export async function* follow(feeds: Feeds, options: FollowOptions): AsyncGenerator<readonly Sent[], RunState | undefined> {
-  const { run, after, until, signal } = options;
-  const inbox = new Mailbox(signal);
-  const { run: state, leave } = await feeds.join(run, inbox);
+/** The stream of one run. Ends as `until` says, with the run, or with the signal. */
+export async function* follow(
+  { feeds, threads }: { readonly feeds: Feeds; readonly threads: Threads },
+  options: FollowOptions,
+): AsyncGenerator<readonly Sent[], void> {
+  const { run, after, signal } = options;
+  const mailbox = new Mailbox(signal);
+  const { run: joined, leave } = await feeds.join(run, mailbox);
+  const connection = new Connection(options, joined);
   try {
-    let seen = after ?? state.head;
-    let current = state;
-    if (after === null) {
-      const threadId = run.thread ?? run.uid;
-      const runId = options.runId ?? state.leg?.runId ?? state.lastLeg?.started.runId ?? run.uid;
-      const events = prelude(state, { threadId, runId });
-      const cursor = encodeCursor({ uid: run.uid, seq: state.head, runId });
-      yield events.map((event, i) => (i === events.length - 1 ? { event, cursor } : { event }));
-      if (isDone(current, until)) return current;
-    } else {
-      // What was appended between the cursor and the joining is read from the log, as everything that is live.
-      const missed = await inbox.missed(feeds, run, after, state.head);
-      for (const batch of missed) {
-        const sent = batch.map((shown) => send(shown, run.uid, options.runId));
-        if (sent.length > 0) yield sent;
-        seen = Math.max(seen, batch.at(-1)?.seq ?? seen);
-        if (until === "terminal" && batch.some(({ event }) => isTerminal(event))) return current;
-      }
-      if (isDone(current, until)) return current;
+    if (after === null) yield connection.prelude();
+    else {
+      const missed = await missedBetween(threads, run, after, joined.head);
+      if (missed.length > 0) yield connection.sent(missed);
     }
-    for (;;) {
-      const next = await inbox.next();
-      if (next === undefined) return undefined;
-      current = next.run;
-      const sent = next.shown.filter(({ seq }) => seq > seen).map((shown) => send(shown, run.uid, options.runId));
+    while (!connection.isDone) {
+      const news = await mailbox.next();
+      if (news === undefined) return;
+      const sent = connection.sent(news.shown, news.run);
       if (sent.length > 0) yield sent;
-      if (isDone(current, until)) return current;
     }
   } finally {
     leave();
+  }
+}
+
+class Connection {
+  #run: RunState;
+  #hasEnded = false;
+
+  constructor(
+    private readonly options: FollowOptions,
+    run: RunState,
+  ) {
+    this.#run = run;
+  }
+
+  get isDone(): boolean {
+    const { leg, finished } = this.#run;
+    if (this.options.until === "terminal" && this.#hasEnded) return true;
+    return finished !== null || (this.options.until === "rest" && leg === null);
+  }
+
+  prelude(): Sent[] {
+    const run = this.#run;
+    const { uid, thread } = this.options.run;
+    const runId = this.options.as?.runId ?? run.leg?.runId ?? run.lastLeg?.started.runId ?? uid;
+    const events = prelude(run, { threadId: thread ?? uid, runId });
+    const cursor = encodeCursor({ uid, seq: run.head, runId });
+    this.#hasEnded = run.leg === null;
+    return events.map((event, i) => (i === events.length - 1 ? { event, cursor } : { event }));
+  }
+
+  /** Frames as this connection is sent them. With `until: "terminal"` nothing follows the end of the leg. */
+  sent(shown: readonly Shown[], run = this.#run): Sent[] {
+    this.#run = run;
+    const sent: Sent[] = [];
+    for (const { seq, event } of shown) {
+      if (this.#hasEnded && this.options.until === "terminal") break;
+      const own = this.#underOwnId(event);
+      const runId = this.options.as?.runId ?? ("runId" in own ? own.runId : (run.leg?.runId ?? run.run.uid));
+      sent.push({ event: own, cursor: encodeCursor({ uid: this.options.run.uid, seq, runId }) });
+      this.#hasEnded = isTerminal(own) || (this.#hasEnded && own.type !== "RUN_STARTED");
+    }
+    return sent;
+  }
+
+  #underOwnId(event: AGUIEvent): AGUIEvent {
+    const { as } = this.options;
+    if (as === null || (event.type !== "RUN_STARTED" && event.type !== "RUN_FINISHED")) return event;
+    const legs = [this.#run.leg, this.#run.lastLeg?.started];
+    const leg = legs.find((other) => other?.runId === event.runId);
+    return leg?.leg === as.leg ? { ...event, runId: as.runId } : event;
+  }
+}
+
+function isTerminal({ type }: AGUIEvent): boolean {
+  return type === "RUN_FINISHED" || type === "RUN_ERROR";
+}
+
+/** The frames behind `after`, up to what the reader joined at: they are rendered from the log, as everything that is live. */
+async function missedBetween(threads: Threads, run: Run, after: number, head: number): Promise<Shown[]> {
+  const before = (await threads.before(run)).at(-1);
+  const missed: Shown[] = [];
+  for (const shown of rendered(await threads.entries(run.uid, -1), before)) {
+    if (shown.seq > after && shown.seq <= head) missed.push(shown);
+  }
+  return missed;
+}
+
+interface News {
+  readonly shown: readonly Shown[];
+  readonly run: RunState;
+}
+
+/** What a feed has brought and the connection has not sent yet. */
+class Mailbox implements FeedReader {
+  readonly #news: News[] = [];
+  #isClosed = false;
+  #failure: { readonly error: unknown } | undefined;
+  #onNews: (() => void) | undefined;
+
+  constructor(signal: AbortSignal) {
+    const close = (): void => {
+      this.#isClosed = true;
+      this.#onNews?.();
+    };
+    if (signal.aborted) close();
+    else signal.addEventListener("abort", close, { once: true });
+  }
+
+  take(shown: readonly Shown[], run: RunState): void {
+    this.#news.push({ shown, run });
+    this.#onNews?.();
+  }
+
+  fail(error: unknown): void {
+    this.#failure = { error };
+    this.#onNews?.();
+  }
+
+  /** The next batch; undefined when the connection is over. */
+  async next(): Promise<News | undefined> {
+    for (;;) {
+      const news = this.#news.shift();
+      if (news !== undefined) return news;
+      if (this.#failure) throw this.#failure.error;
+      if (this.#isClosed) return undefined;
+      await new Promise<void>((resolve) => {
+        this.#onNews = resolve;
+      });
+      this.#onNews = undefined;
+    }
   }
 }

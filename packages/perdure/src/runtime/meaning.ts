@@ -69,7 +69,10 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
   return { is: "hydrate", uid: run.uid, added };
 }
 
-export function legRequest({ input, principal }: Pick<MeaningRequest, "input" | "principal">, added: Added): LegRequest {
+export function legRequest(
+  { input, principal }: Pick<MeaningRequest, "input" | "principal">,
+  added: Added,
+): LegRequest {
   return {
     runId: input.runId,
     ...added,
