@@ -4,6 +4,7 @@
  * A feed lives while somebody reads it. What a reader has not taken yet waits with the reader, not here.
  */
 import { Folding, type RunState } from "../log/fold.ts";
+import { LogError } from "../log/log-error.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
@@ -29,7 +30,8 @@ export class Feed {
   #reading: Promise<void> | undefined;
   #isStale = true;
   #unwatch: (() => void) | undefined;
-  #before: RunState | undefined;
+  /** The run at the end of what was read last. */
+  #run: RunState | undefined;
 
   constructor(store: EventStore, uid: Uid, onIdle: () => void) {
     this.#store = store;
@@ -48,16 +50,17 @@ export class Feed {
     threads: Threads,
     run: Run,
   ): Promise<{ readonly run: RunState; readonly leave: () => void }> {
-    if (this.#folding === undefined) {
-      this.#before ??= (await threads.before(run)).at(-1);
-      this.#folding ??= new Folding(this.#before);
-    }
+    const before = (await threads.before(run)).at(-1);
+    this.#folding ??= new Folding(before);
     this.#unwatch ??= this.#store.watch({ run: this.#uid }, () => {
       this.#isStale = true;
       this.#read().catch(() => {});
     });
     this.#isStale = true;
     await this.#read();
+    // A reading that is under way goes to this reader too, and begins where this run ends.
+    const joined = this.#run;
+    if (joined === undefined) throw new LogError(this.#uid, "its stream", "it has no entry");
     this.#readers.add(reader);
     const leave = (): void => {
       if (!this.#readers.delete(reader) || this.#readers.size > 0) return;
@@ -65,7 +68,7 @@ export class Feed {
       this.#unwatch = undefined;
       this.#onIdle();
     };
-    return { run: this.#folding.state, leave };
+    return { run: joined, leave };
   }
 
   /** Reads what is new, and again while more has come. */
@@ -84,16 +87,17 @@ export class Feed {
     if (folding === undefined) return;
     const shown: Shown[] = [];
     try {
-      for await (const entry of this.#store.read(this.#uid, folding.head)) {
+      for await (const entry of this.#store.read(this.#uid, this.#run?.head ?? -1)) {
         const event = folding.add(entry);
         if (event !== undefined) shown.push({ seq: entry.seq, event });
       }
     } catch (error) {
+      this.#folding = undefined;
       for (const reader of this.#readers) reader.fail(error);
       throw error;
     }
-    if (this.#readers.size === 0) return;
     const run = folding.state;
+    this.#run = run;
     for (const reader of this.#readers) reader.take(shown, run);
   }
 }
