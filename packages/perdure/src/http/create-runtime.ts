@@ -2,15 +2,24 @@
 import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { PerdureError } from "../protocol/errors.ts";
-import type { Principal } from "../protocol/words.ts";
+import type { Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
+import { EVERY_SCOPE } from "../runtime/answers.ts";
+import { Engine } from "../runtime/engine.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
+import { Streams } from "../runtime/streams.ts";
+import { memory } from "../store/memory.ts";
+import type { EventStore } from "../store/store.ts";
+import { addControlPlane, type Env } from "./control-plane.ts";
 import { refuseForeign } from "./guard.ts";
 import { postAgent } from "./post-agent.ts";
 import { problem } from "./problem.ts";
+import { threadStream } from "./thread-stream.ts";
 
 export interface RuntimeOptions {
   readonly agents: readonly Agent[];
+  /** Where runs are kept: `sqlite(file)` to outlive the process. Default: `memory()`. */
+  readonly store?: EventStore;
   /**
    * Says who asks, or nobody (`null`, answered with 401). Without it only loopback is served, and everybody there is one principal.
    */
@@ -32,7 +41,12 @@ export interface Runtime {
   readonly fetch: (request: Request) => Promise<Response>;
   /** Whether others than loopback may be served. */
   readonly isOpen: boolean;
-  /** Cancels what runs. */
+  /** Opens the store and goes on with every run that was cut. Otherwise the first request does. */
+  open(): Promise<void>;
+  /**
+   * Stops in order: streams end with RUN_ERROR `RECONNECT` (runs without a log are cancelled), steps that run may end, and each run is left
+   * to whoever opens the store next.
+   */
   close(): Promise<void>;
 }
 
@@ -45,7 +59,17 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   const isOpen = options.authorize !== undefined;
   const origins = options.cors?.origins ?? [];
   const closing = new AbortController();
-  const app = new Hono<{ Variables: { principal: Principal } }>();
+  const engine = new Engine({ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) });
+  const streams = new Streams(engine, closing.signal);
+  const app = new Hono<Env>();
+
+  const common = {
+    ...{ engine, streams, signal: closing.signal },
+    bodyLimit: options.bodyLimit ?? DEFAULT_BODY_LIMIT,
+    keepAlive: options.keepAlive ?? DEFAULT_KEEP_ALIVE,
+    onError: options.onError,
+    onWarning: options.onWarning,
+  };
 
   app.use(async (c, next) => refuseForeign(c.req.raw, { isOpen, origins }) ?? (await next()));
   if (origins.length > 0) app.use(cors({ origin: [...origins] }));
@@ -60,15 +84,10 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   app.post("/agents/:agent", (c) => {
     const agent = agents.get(c.req.param("agent"));
     if (agent === undefined) return unknownAgent(c.req.param("agent"), agents);
-    return postAgent(agent, c.req.raw, {
-      principal: c.get("principal"),
-      signal: closing.signal,
-      bodyLimit: options.bodyLimit ?? DEFAULT_BODY_LIMIT,
-      keepAlive: options.keepAlive ?? DEFAULT_KEEP_ALIVE,
-      onError: options.onError,
-      onWarning: options.onWarning,
-    });
+    return postAgent(agent, c.req.raw, { ...common, principal: c.get("principal") });
   });
+  app.on(["GET", "POST"], "/threads/:id/stream", (c) => threadStream(c, agents, common));
+  addControlPlane(app, engine, common.bodyLimit);
   app.all("/agents/:agent", (c) =>
     agents.has(c.req.param("agent"))
       ? problem(405, "METHOD_NOT_ALLOWED", "an agent is run by POST with a RunAgentInput", {
@@ -78,13 +97,13 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   );
   app.notFound((c) => problem(404, "NOT_FOUND", `nothing is served at ${c.req.path}; an agent is at /agents/NAME`));
   app.onError((error) => {
-    report(error);
+    report(error, null);
     return problem(500, "INTERNAL", "the server failed to answer; its log says why");
   });
 
-  function report(error: unknown): void {
+  function report(error: unknown, run: Uid | null): void {
     try {
-      (options.onError ?? console.error)(error, { agent: "", threadId: "", runId: "" });
+      (options.onError ?? console.error)(error, { agent: "", threadId: "", runId: run ?? "" });
     } catch (unreported) {
       // A reporter that throws must not cost the client its answer.
       console.error("onError threw:", unreported, "; what it was given:", error);
@@ -94,13 +113,16 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   return {
     fetch: async (request) => app.fetch(request),
     isOpen,
+    open: () => engine.open(),
     async close() {
       closing.abort();
+      await engine.close();
     },
   };
 }
 
-const LOCAL: Principal = { tenant: "local", subject: "local", scopes: ["answer"] };
+/** Whoever can reach loopback is the developer himself. */
+const LOCAL: Principal = { tenant: "local", subject: "local", scopes: [EVERY_SCOPE] };
 
 function byName(agents: readonly Agent[]): ReadonlyMap<string, Agent> {
   const named = new Map<string, Agent>();

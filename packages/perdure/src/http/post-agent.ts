@@ -1,68 +1,125 @@
 import type { RunAgentInput } from "../protocol/events.ts";
-import { InputError } from "../protocol/input.ts";
-import { isJsonObject, type Json } from "../protocol/json.ts";
+import { InputError, normaliseInput } from "../protocol/input.ts";
+import type { Json } from "../protocol/json.ts";
 import { acceptsEventStream, EVENT_STREAM } from "../protocol/negotiate.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
+import type { Engine } from "../runtime/engine.ts";
+import type { Sent } from "../runtime/follow.ts";
 import { StateInvalidError } from "../runtime/starting-state.ts";
 import { type StreamRunOptions, streamRun } from "../runtime/stream-run.ts";
-import { eventStreamResponse } from "./event-stream.ts";
+import type { Streams } from "../runtime/streams.ts";
+import type { Meaning } from "../store/store.ts";
+import { eventStreamResponse, type SentStream, sentStream } from "./event-stream.ts";
 import { problem } from "./problem.ts";
-import { readJsonBody } from "./read-body.ts";
+import { type Body, readJsonBody } from "./read-body.ts";
+
+export interface PostOptions {
+  readonly engine: Engine;
+  readonly streams: Streams;
+  readonly principal: Principal;
+  readonly signal: AbortSignal;
+  /** Bytes. */
+  readonly bodyLimit: number;
+  /** Milliseconds. */
+  readonly keepAlive: number;
+  readonly onError: StreamRunOptions["onError"];
+  readonly onWarning: StreamRunOptions["onWarning"];
+}
 
 /** `POST /agents/:agent`: a RunAgentInput in, one leg's events out. What is wrong with the request is a status, before any event. */
-export async function postAgent<S>(
-  agent: Agent<S>,
-  request: Request,
-  options: {
-    readonly principal: Principal;
-    readonly signal: AbortSignal;
-    /** Bytes. */
-    readonly bodyLimit: number;
-    /** Milliseconds. */
-    readonly keepAlive: number;
-    readonly onError: StreamRunOptions["onError"];
-    readonly onWarning: StreamRunOptions["onWarning"];
-  },
-): Promise<Response> {
-  if (!/^application\/json\s*(;|$)/i.test(request.headers.get("content-type") ?? "")) {
-    return problem(415, "CONTENT_TYPE", "send the RunAgentInput as application/json");
-  }
-  if (!acceptsEventStream(request.headers.get("accept"))) {
-    return problem(406, "NOT_ACCEPTABLE", `the answer is ${EVENT_STREAM}; accept it`);
-  }
-  const body = await readJsonBody(request, options.bodyLimit);
-  if (!body.ok) {
-    switch (body.because) {
-      case "too-large":
-        return problem(413, "BODY_TOO_LARGE", `the request body is over ${options.bodyLimit} bytes; send less history`);
-      case "cut":
-        return problem(400, "BODY_CUT", "the connection ended before the request body did; send it again");
-      case "not-json":
-        return problem(400, "INVALID_JSON", `the request body is not JSON: ${body.why}`);
-    }
-  }
-  const { principal, signal, keepAlive, onError, onWarning } = options;
+export async function postAgent(agent: Agent, request: Request, options: PostOptions): Promise<Response> {
+  const input = await readInput(request, options);
+  if (input instanceof Response) return input;
   try {
-    // streamRun normalises what it is given, so the claim about its type is checked there.
-    const events = streamRun(agent, body.json as RunAgentInput, {
-      principal,
-      signal,
-      ...(onError && { onError }),
-      ...(onWarning && { onWarning }),
-    });
-    return await eventStreamResponse(events, declaredVersion(body.json), keepAlive);
+    const batches = await answer(agent, input, options);
+    if (batches instanceof Response) return batches;
+    return await eventStreamResponse(batches, input.protocolVersion, options.keepAlive);
   } catch (error) {
-    if (error instanceof InputError)
-      return problem(400, error.code, error.message, { details: error.issues as unknown as Json });
     if (error instanceof StateInvalidError)
       return problem(422, error.code, error.message, { details: error.issues as unknown as Json });
     throw error;
   }
 }
 
-function declaredVersion(body: unknown): string | undefined {
-  if (!isJsonObject(body)) return undefined;
-  const version = body.protocolVersion ?? body.protocol_version;
-  return typeof version === "string" ? version : undefined;
+/** The RunAgentInput of a request, or what is wrong with it. */
+export async function readInput(
+  request: Request,
+  { bodyLimit, onWarning }: Pick<PostOptions, "bodyLimit" | "onWarning">,
+): Promise<RunAgentInput | Response> {
+  if (!/^application\/json\s*(;|$)/i.test(request.headers.get("content-type") ?? "")) {
+    return problem(415, "CONTENT_TYPE", "send the RunAgentInput as application/json");
+  }
+  if (!acceptsEventStream(request.headers.get("accept"))) {
+    return problem(406, "NOT_ACCEPTABLE", `the answer is ${EVENT_STREAM}; accept it`);
+  }
+  const body = await readJsonBody(request, bodyLimit);
+  if (!body.ok) return bodyProblem(body, bodyLimit);
+  try {
+    const { input, warnings } = normaliseInput(body.json);
+    for (const warning of warnings) onWarning?.(warning);
+    return input;
+  } catch (error) {
+    if (error instanceof InputError)
+      return problem(400, error.code, error.message, { details: error.issues as unknown as Json });
+    throw error;
+  }
+}
+
+function bodyProblem(body: Extract<Body, { ok: false }>, limit: number): Response {
+  switch (body.because) {
+    case "too-large":
+      return problem(413, "BODY_TOO_LARGE", `the request body is over ${limit} bytes; send less history`);
+    case "cut":
+      return problem(400, "BODY_CUT", "the connection ended before the request body did; send it again");
+    case "not-json":
+      return problem(400, "INVALID_JSON", `the request body is not JSON: ${body.why}`);
+    default:
+      return body satisfies never;
+  }
+}
+
+async function answer(agent: Agent, input: RunAgentInput, options: PostOptions): Promise<SentStream | Response> {
+  const { engine, streams, principal } = options;
+  if (agent.loop === undefined) {
+    const { signal, onError } = options;
+    return unlogged(streamRun(agent, input, { principal, signal, ...(onError && { onError }) }));
+  }
+  const clash = input.tools.find(({ name }) => agent.loop.tool(name) !== undefined);
+  if (clash !== undefined) {
+    return problem(
+      422,
+      "TOOL_NAME_TAKEN",
+      `the client's tool "${clash.name}" has the name of one of the server's; rename it`,
+    );
+  }
+  const posted = await engine.post(agent, input, principal);
+  if (posted.meaning.is === "refuse") return refusal(posted.meaning, input.threadId);
+  return await sentStream((gone) => streams.ofPost(posted, input, gone));
+}
+
+const explanations: Readonly<Record<string, string>> = {
+  RUN_ID_REUSED: "this run id stands for another request of the thread; send a new one",
+  RUN_ACTIVE: "a run of this thread is active; rejoin it, or wait for its end",
+  INTERRUPTS_OPEN: "the thread waits for answers; send a resume entry for each open interrupt",
+  INTERRUPT_ANSWERED: "somebody has answered already, with something else",
+  INTERRUPT_NOT_FOUND: "no such interrupt is open in this thread",
+  ANSWER_FORBIDDEN: "this answer is not yours to give",
+  ANSWER_INVALID: "the answer does not fit what was asked for",
+};
+
+function refusal({ status, code, details }: Extract<Meaning, { is: "refuse" }>, threadId: string): Response {
+  const message = `${explanations[code] ?? code}; see /threads/${encodeURIComponent(threadId)}/stream`;
+  return problem(status, code, message, { details });
+}
+
+/** A run without a log. It has one reader, and ends with it. */
+function unlogged(events: AsyncIterableIterator<Sent["event"]>): SentStream {
+  return {
+    async next() {
+      const { done, value } = await events.next();
+      return done === true ? { done, value: undefined } : { done: false, value: [{ event: value }] };
+    },
+    cancel: () => void events.return?.(),
+  };
 }

@@ -26,16 +26,19 @@ export interface FollowOptions {
   readonly after: number | null;
   /** Ends the stream at the first terminal event, or when no leg is open and none is due, or only with the run. */
   readonly until: "terminal" | "rest" | "finished";
-  readonly signal: AbortSignal;
+  /** Fires when the connection is gone. */
+  readonly gone: AbortSignal;
+  /** Fires when this server stops. */
+  readonly stopping: AbortSignal;
 }
 
-/** The stream of one run. Ends as `until` says, with the run, or with the signal. */
+/** The stream of one run. Ends as `until` says, with the run, or when either signal fires. */
 export async function* follow(
   { feeds, threads }: { readonly feeds: Feeds; readonly threads: Threads },
   options: FollowOptions,
 ): AsyncGenerator<readonly Sent[], void> {
-  const { run, after, signal } = options;
-  const mailbox = new Mailbox(signal);
+  const { run, after, gone, stopping } = options;
+  const mailbox = new Mailbox(AbortSignal.any([gone, stopping]));
   const { run: joined, leave } = await feeds.join(run, mailbox);
   const connection = new Connection(options, joined);
   try {
@@ -46,7 +49,10 @@ export async function* follow(
     }
     while (!connection.isDone) {
       const news = await mailbox.next();
-      if (news === undefined) return;
+      if (news === undefined) {
+        if (!gone.aborted) yield [{ event: RECONNECT }];
+        return;
+      }
       const sent = connection.sent(news.shown, news.run);
       if (sent.length > 0) yield sent;
     }
@@ -124,9 +130,20 @@ interface News {
   readonly run: RunState;
 }
 
-/** What a feed has brought and the connection has not sent yet. */
+/** Said to a reader whose connection ends before its leg does: the run goes on, and a request with the same run id rejoins it. */
+const RECONNECT: AGUIEvent = {
+  type: "RUN_ERROR",
+  code: "RECONNECT",
+  message: "This connection ends here; the run goes on. Connect again.",
+};
+
+/** How many frames may wait for a connection that does not take them. */
+const MAX_WAITING = 10_000;
+
+/** What a feed has brought and the connection has not sent yet. A reader that is too slow is let go: it comes back with its cursor. */
 class Mailbox implements FeedReader {
   readonly #news: News[] = [];
+  #waiting = 0;
   #isClosed = false;
   #failure: { readonly error: unknown } | undefined;
   #onNews: (() => void) | undefined;
@@ -141,7 +158,9 @@ class Mailbox implements FeedReader {
   }
 
   take(shown: readonly Shown[], run: RunState): void {
-    this.#news.push({ shown, run });
+    this.#waiting += shown.length;
+    if (this.#waiting > MAX_WAITING) this.#isClosed = true;
+    else this.#news.push({ shown, run });
     this.#onNews?.();
   }
 
@@ -154,7 +173,10 @@ class Mailbox implements FeedReader {
   async next(): Promise<News | undefined> {
     for (;;) {
       const news = this.#news.shift();
-      if (news !== undefined) return news;
+      if (news !== undefined) {
+        this.#waiting -= news.shown.length;
+        return news;
+      }
       if (this.#failure) throw this.#failure.error;
       if (this.#isClosed) return undefined;
       await new Promise<void>((resolve) => {

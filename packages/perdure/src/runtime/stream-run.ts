@@ -8,11 +8,12 @@ import { publicError, RunInterrupted } from "../emit/errors.ts";
 import { Leg, type LegEnd } from "../emit/leg.ts";
 import type { RunAgentInput } from "../emit/types.ts";
 import { streamOf } from "../emit/verified-stream.ts";
+import { PerdureError } from "../protocol/errors.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { normaliseInput } from "../protocol/input.ts";
 import { toJson } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
-import type { BodyAgent } from "./agent-definition.ts";
+import type { Agent, BodyAgent } from "./agent-definition.ts";
 import { EventQueue } from "./event-queue.ts";
 import { startingState } from "./starting-state.ts";
 
@@ -40,11 +41,13 @@ const ANONYMOUS: Principal = { tenant: "default", subject: "anonymous", scopes: 
  * @returns the events of one leg, RUN_STARTED first and a terminal event last; `return()` (leaving a `for await`) cancels the run
  * @throws {@link InputError} or {@link StateInvalidError} from the first `next()`, before any event
  */
-export function streamRun<S>(
-  agent: BodyAgent<S>,
+export function streamRun<S>(agent: Agent<S>,
   input: RunAgentInput,
   options: StreamRunOptions = {},
 ): AsyncIterableIterator<AGUIEvent> {
+  if (agent.loop !== undefined) {
+    throw new PerdureError("AGENT_NEEDS_STORE", `agent "${agent.name}" is driven from a log: serve it with createRuntime, over memory() if need be`);
+  }
   const queue = new EventQueue();
   const { signal } = options;
   let leg: Leg<S> | undefined;

@@ -1,0 +1,130 @@
+/** Which stream answers which request. */
+import type { RunAgentInput } from "../protocol/events.ts";
+import type { Principal } from "../protocol/words.ts";
+import type { Posted, Run } from "../store/store.ts";
+import { decodeCursor } from "./cursor.ts";
+import type { Engine } from "./engine.ts";
+import { Feeds } from "./feed.ts";
+import { type FollowOptions, follow, type Sent } from "./follow.ts";
+
+export type Batches = AsyncGenerator<readonly Sent[], void>;
+
+export interface ThreadStreamRequest {
+  readonly threadId: string;
+  readonly agent: string;
+  readonly principal: Principal;
+  /** Where the reader left off; anything but a cursor of this thread means that it begins anew. */
+  readonly cursor: string | null;
+  /** Stay when no leg is open. */
+  readonly isFollowing: boolean;
+  /** The run id that the reader asked for, if it has one. */
+  readonly runId: string | null;
+  /** Fires when the connection is. */
+  readonly gone: AbortSignal;
+}
+
+export class Streams {
+  readonly #engine: Engine;
+  readonly #feeds: Feeds;
+  readonly #stopping: AbortSignal;
+
+  /** @param stopping - ends every stream: this server stops */
+  constructor(engine: Engine, stopping: AbortSignal) {
+    this.#engine = engine;
+    this.#feeds = new Feeds(engine.store, engine.threads);
+    this.#stopping = stopping;
+  }
+
+  /**
+   * What a POST is answered with. Its stream ends with its leg's terminal event.
+   *
+   * @param gone - fires when the connection is
+   */
+  async ofPost({ meaning, run }: Posted, input: RunAgentInput, gone: AbortSignal): Promise<Batches> {
+    if (run === null || meaning.is === "refuse") throw new Error("a refused request has no stream");
+    const common = { run, until: "terminal", gone } as const;
+    switch (meaning.is) {
+      case "run":
+        return this.#follow({ ...common, as: null, after: -1 });
+      case "leg":
+        return this.#follow({ ...common, as: null, after: run.head });
+      case "rejoin":
+      case "hydrate": {
+        const leg = (await this.#legOf(run, input)) ?? run.leg;
+        return this.#follow({ ...common, as: { runId: input.runId, leg }, after: null });
+      }
+      default:
+        return meaning satisfies never;
+    }
+  }
+
+  /** A thread's stream: from a cursor on, through later turns; or a prelude and what is live. @returns null when there is no such thread */
+  async ofThread(request: ThreadStreamRequest): Promise<Batches | null> {
+    const { tenant, subject } = request.principal;
+    const key = { tenant, subject, agent: request.agent, thread: request.threadId };
+    await this.#engine.open();
+    const newest = (await this.#engine.store.runs({ ...key, limit: 1 })).items[0];
+    if (newest === undefined) return null;
+    const cursor = decodeCursor(request.cursor);
+    const from = cursor === undefined ? null : await this.#engine.store.run(cursor.uid);
+    const isOurs =
+      from !== null && from.thread === key.thread && isOf(from, request.principal) && from.agent === key.agent;
+    const isThere = isOurs && cursor !== undefined && cursor.seq <= from.head;
+    return this.#thread(isThere ? from : newest, isThere ? cursor.seq : null, request);
+  }
+
+  async *#thread(first: Run, after: number | null, { isFollowing, runId, gone }: ThreadStreamRequest): Batches {
+    let run = first;
+    let from = after;
+    for (;;) {
+      const as = from === null && runId !== null ? { runId, leg: run.leg } : null;
+      const until = isFollowing ? "finished" : "rest";
+      yield* this.#follow({ run, as, after: from, until, gone });
+      if (gone.aborted || this.#stopping.aborted) return;
+      const next = await this.#nextTurn(run, isFollowing, gone);
+      if (next === undefined) return;
+      run = next;
+      from = -1;
+    }
+  }
+
+  /** The thread's next run; when following, the one that will begin. */
+  async #nextTurn(run: Run, isFollowing: boolean, gone: AbortSignal): Promise<Run | undefined> {
+    const { tenant, subject, agent, thread } = run;
+    if (thread === null) return undefined;
+    const key = { tenant, subject, agent, thread };
+    for (;;) {
+      let hinted = (): void => {};
+      const hint = new Promise<void>((resolve) => {
+        hinted = resolve;
+      });
+      const unwatch = this.#engine.store.watch({ thread: key }, hinted);
+      const over = AbortSignal.any([this.#stopping, gone]);
+      over.addEventListener("abort", hinted, { once: true });
+      try {
+        const { items } = await this.#engine.store.runs({ ...key, limit: 100 });
+        const next = items.filter(({ turn }) => turn > run.turn).at(-1);
+        if (next !== undefined || !isFollowing || over.aborted) return next;
+        await hint;
+      } finally {
+        unwatch();
+        over.removeEventListener("abort", hinted);
+      }
+    }
+  }
+
+  async #legOf(run: Run, input: RunAgentInput): Promise<number | null> {
+    const { tenant, subject, agent, thread } = run;
+    if (thread === null) return null;
+    return (await this.#engine.store.leg({ tenant, subject, agent, thread }, input.runId))?.leg ?? null;
+  }
+
+  #follow(options: Omit<FollowOptions, "stopping">): Batches {
+    return follow({ feeds: this.#feeds, threads: this.#engine.threads }, { ...options, stopping: this.#stopping });
+  }
+}
+
+/** Whether a run belongs to whoever asks. "Not yours" and "not there" look the same. */
+export function isOf(run: Run, { tenant, subject }: Principal): boolean {
+  return run.tenant === tenant && run.subject === subject;
+}
