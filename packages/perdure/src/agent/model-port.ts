@@ -1,0 +1,152 @@
+/**
+ * The border to model providers: what we use of an AI SDK language model, described by us, so that every provider's object fits and none is a
+ * dependency. It owns the request's shape on both sides; what comes back is read in model-parts.ts.
+ *
+ * Specifications V2, V3 and V4 differ little in a request. Our own prompt is plain JSON, so that it can be compared and hashed; here, and
+ * nowhere else, it becomes what one version takes.
+ */
+import type { Json } from "../protocol/json.ts";
+
+/** What a provider attaches to a part and wants back with it: members by provider, for example `{ anthropic: { signature: "…" } }`. */
+export type ProviderMetadata = { readonly [provider: string]: { readonly [key: string]: Json } };
+
+/** A language model object of the AI SDK, of any provider: `openai("gpt-5")`, `anthropic("…")`, or one of your own. */
+export interface LanguageModel {
+  readonly specificationVersion: "v2" | "v3" | "v4";
+  readonly provider: string;
+  readonly modelId: string;
+  // A method with a wide parameter: methods compare bivariantly, so models of all versions fit, whose own options are narrower than this.
+  doStream(options: NativeOptions): PromiseLike<{ readonly stream: ReadableStream<object> }>;
+}
+
+/** The options of one call as far as all versions agree on them. */
+export interface NativeOptions extends CallSettings {
+  readonly prompt: readonly object[];
+  readonly tools?: readonly object[];
+  readonly abortSignal?: AbortSignal;
+}
+
+/** How a model is asked. All JSON, so a log can hold it. */
+export interface CallSettings {
+  /** Tokens. */
+  readonly maxOutputTokens?: number;
+  readonly temperature?: number;
+  readonly topP?: number;
+  readonly topK?: number;
+  readonly presencePenalty?: number;
+  readonly frequencyPenalty?: number;
+  readonly stopSequences?: readonly string[];
+  readonly seed?: number;
+  readonly toolChoice?:
+    | { readonly type: "auto" | "none" | "required" }
+    | { readonly type: "tool"; readonly toolName: string };
+  readonly providerOptions?: ProviderMetadata;
+}
+
+/** A tool as a model is told of it. */
+export interface ModelTool {
+  readonly name: string;
+  readonly description: string;
+  /** JSON Schema of the arguments. */
+  readonly inputSchema: Json;
+}
+
+interface Part {
+  readonly providerOptions?: ProviderMetadata;
+}
+export interface TextPart extends Part {
+  readonly type: "text";
+  readonly text: string;
+}
+export interface FilePart extends Part {
+  readonly type: "file";
+  /** A wildcard subtype (`image/*`) where only the kind is known. */
+  readonly mediaType: string;
+  /** `data` is base64. */
+  readonly data: { readonly type: "data"; readonly data: string } | { readonly type: "url"; readonly url: string };
+  readonly filename?: string;
+}
+export interface ReasoningPart extends Part {
+  readonly type: "reasoning";
+  readonly text: string;
+}
+export interface ToolCallPart extends Part {
+  readonly type: "tool-call";
+  readonly toolCallId: string;
+  readonly toolName: string;
+  readonly input: Json;
+}
+export interface ToolResultPart extends Part {
+  readonly type: "tool-result";
+  readonly toolCallId: string;
+  readonly toolName: string;
+  readonly output:
+    | { readonly type: "text" | "error-text"; readonly value: string }
+    | { readonly type: "json"; readonly value: Json };
+}
+
+export type PromptMessage =
+  | { readonly role: "system"; readonly content: string }
+  | { readonly role: "user"; readonly content: readonly (TextPart | FilePart)[] }
+  | {
+      readonly role: "assistant";
+      readonly content: readonly (TextPart | FilePart | ReasoningPart | ToolCallPart)[];
+    }
+  | { readonly role: "tool"; readonly content: readonly ToolResultPart[] };
+
+/** A whole conversation, as a model is given it. Plain JSON, the same for every version of the specification. */
+export type Prompt = readonly PromptMessage[];
+
+/** One model call. */
+export interface ModelRequest {
+  readonly model: LanguageModel;
+  readonly prompt: Prompt;
+  readonly tools: readonly ModelTool[];
+  readonly settings?: CallSettings;
+  readonly signal: AbortSignal;
+}
+
+/** The request as the model's version of the specification takes it. */
+export function nativeOptions({ model, prompt, tools, settings, signal }: ModelRequest): NativeOptions {
+  return {
+    ...settings,
+    prompt: prompt.map((message) => nativeMessage(message, model.specificationVersion)),
+    // Some providers refuse an empty list.
+    ...(tools.length > 0 && {
+      tools: tools.map(({ name, description, inputSchema }) => ({ type: "function", name, description, inputSchema })),
+    }),
+    abortSignal: signal,
+  };
+}
+
+function nativeMessage(message: PromptMessage, version: LanguageModel["specificationVersion"]): object {
+  if (message.role !== "user" && message.role !== "assistant") return message;
+  const parts: readonly Part[] = message.content;
+  return { role: message.role, content: parts.map((part) => (isFile(part) ? nativeFile(part, version) : part)) };
+}
+
+function isFile(part: Part): part is FilePart {
+  return "type" in part && part.type === "file";
+}
+
+function nativeFile(part: FilePart, version: LanguageModel["specificationVersion"]): object {
+  const content = part.data.type === "url" ? new URL(part.data.url) : part.data.data;
+  if (version !== "v4") return { ...part, data: content };
+  return { ...part, data: part.data.type === "url" ? { type: "url", url: content } : part.data };
+}
+
+/**
+ * Why `value` cannot be an agent's model, or `undefined` when it can.
+ *
+ * @returns the rest of a sentence that begins with the model, for example `is the string "gpt-5"; …`
+ */
+export function modelProblem(value: unknown): string | undefined {
+  if (typeof value === "string") {
+    return `is the string ${JSON.stringify(value)}; give a model object, for example openai(${JSON.stringify(value)}) of @ai-sdk/openai`;
+  }
+  if (typeof value !== "object" || value === null) return `is ${String(value)}; give a model object of the AI SDK`;
+  const { specificationVersion, doStream } = value as { specificationVersion?: unknown; doStream?: unknown };
+  if (typeof doStream !== "function") return "has no doStream; give a language model object of the AI SDK";
+  if (specificationVersion === "v2" || specificationVersion === "v3" || specificationVersion === "v4") return undefined;
+  return `follows specification ${JSON.stringify(specificationVersion)}; v2, v3 and v4 of the AI SDK are understood`;
+}
