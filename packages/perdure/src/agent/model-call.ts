@@ -41,6 +41,7 @@ async function* answer(request: ModelRequest): AsyncGenerator<ModelPart, void, u
   // A pending read ends with this, even if the provider's own cancelling hangs.
   const cancel = (): void => drop(reader.cancel(signal.reason));
   signal.addEventListener("abort", cancel, { once: true });
+  if (signal.aborted) cancel(); // it fired while the answer was on its way, and fires no more
   try {
     for (;;) {
       const { done, value } = await reader.read().catch((cause: unknown) => {
@@ -80,6 +81,7 @@ function untilAborted<T>(work: PromiseLike<T>, signal: AbortSignal): Promise<T> 
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
+    if (signal.aborted) abort(); // the work itself may have caused it
     work.then(resolve, reject).then(() => signal.removeEventListener("abort", abort));
   });
 }

@@ -63,7 +63,7 @@ export function readPart(raw: unknown, model: LanguageModel): ModelPart | null {
   try {
     return isJsonObject(raw) ? read(raw, model) : null;
   } catch (cause) {
-    const type = isJsonObject(raw) ? String(raw.type) : typeof raw;
+    const type = isJsonObject(raw) && typeof raw.type === "string" ? raw.type : typeof raw;
     throw new ModelError(
       "MODEL_UNREADABLE",
       `model ${model.provider}/${model.modelId} sent a part "${type}" that does not fit specification ${model.specificationVersion}; see the server's log`,
@@ -169,7 +169,7 @@ function tagged(raw: Raw): Tagged {
 
 /** The part as JSON. Files come as bytes or as base64; a log holds base64. */
 function content(raw: Raw): Json {
-  return toJson(withoutBytes(raw), `part "${String(raw.type)}"`);
+  return toJson(withoutBytes(raw), "the part");
 }
 
 function withoutBytes(value: unknown): unknown {

@@ -20,8 +20,9 @@ export interface LanguageModel {
 }
 
 /** The options of one call as far as all versions agree on them. */
-export interface NativeOptions extends CallSettings {
+export interface NativeOptions extends Omit<CallSettings, "providerOptions"> {
   readonly prompt: readonly object[];
+  readonly providerOptions?: object;
   readonly tools?: readonly object[];
   readonly abortSignal?: AbortSignal;
 }

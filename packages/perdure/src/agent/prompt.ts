@@ -186,9 +186,10 @@ function generatedFile(content: Json): FilePart | undefined {
 /** The tool messages after `at`, until somebody else speaks; of several for one call the first counts. */
 function answersTo(messages: readonly Message[], at: number): ReadonlyMap<string, ToolMessage> {
   const answers = new Map<string, ToolMessage>();
-  for (const message of messages.slice(at + 1)) {
-    if (message.role === "user" || message.role === "assistant") break;
-    if (message.role === "tool" && !answers.has(message.toolCallId)) answers.set(message.toolCallId, message);
+  for (let i = at + 1; i < messages.length; i++) {
+    const message = messages[i];
+    if (message?.role === "user" || message?.role === "assistant") break;
+    if (message?.role === "tool" && !answers.has(message.toolCallId)) answers.set(message.toolCallId, message);
   }
   return answers;
 }

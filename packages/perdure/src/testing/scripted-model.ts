@@ -5,7 +5,7 @@
  * Which turn is due is read off the prompt: the number of answers in it. Nothing is counted in memory, so the same request gets the same
  * answer, also in another process after a crash, and deltas are cut at the same places.
  */
-import type { LanguageModel, NativeOptions, ProviderMetadata } from "../agent/model-port.ts";
+import type { LanguageModel, NativeOptions } from "../agent/model-port.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Json } from "../protocol/json.ts";
 
@@ -175,8 +175,7 @@ interface Answering {
     readonly outputTokens: { total: number; text: number | undefined; reasoning: number | undefined };
   };
 }
-type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-type Tagged = { providerMetadata?: Record<string, Mutable<ProviderMetadata[string]>> };
+type Tagged = { providerMetadata?: { scripted: { encryptedContent: string } } };
 
 type ScriptedPart =
   | { type: "stream-start"; warnings: [] }
