@@ -58,9 +58,7 @@ export class ModelAssembly {
   readonly #reasonings = new Map<string, ReasoningBlock>();
   /** By the provider's id, the newest of that id. */
   readonly #calls = new Map<string, Call>();
-  /** Inputs of calls that the provider runs itself. */
-  readonly #byProvider = new Set<string>();
-  /** Text that came for a call before its name did. */
+  /** Text that came for a call before its name did. For calls that the provider runs itself none comes. */
   readonly #unnamed = new Map<string, string>();
   readonly #warnings: Json[] = [];
   #response: { readonly id?: string; readonly modelId?: string } | undefined;
@@ -82,8 +80,7 @@ export class ModelAssembly {
         this.#takeReasoning(part);
         break;
       case "tool-input-start":
-        if (part.byProvider) this.#byProvider.add(part.id);
-        else this.#startCall(part);
+        if (!part.byProvider) this.#startCall(part);
         break;
       case "tool-input-delta":
       case "tool-input-end":
@@ -197,7 +194,6 @@ export class ModelAssembly {
   }
 
   #takeInput(part: Extract<Streamed, { type: "tool-input-delta" | "tool-input-end" }>): void {
-    if (this.#byProvider.has(part.id)) return;
     const call = this.#calls.get(part.id);
     if (call === undefined) {
       if (part.type === "tool-input-delta") {

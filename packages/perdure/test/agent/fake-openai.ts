@@ -52,7 +52,8 @@ export async function fakeOpenAI(replies: readonly Reply[]) {
       response.write(bytes.subarray(i, i + 37));
       await new Promise((resolve) => setImmediate(resolve));
     }
-    if (cutAfter !== undefined) response.destroy();
+    // Not destroy(): its reset may overtake what was written, headers included.
+    if (cutAfter !== undefined) response.socket?.destroySoon();
     else if (hang !== true) response.end();
   };
   const server = createServer((request, response) => {

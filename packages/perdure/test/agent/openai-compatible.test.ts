@@ -183,6 +183,6 @@ describe("the OpenAI-compatible provider", () => {
     const prompt = toPrompt({ turns: [hello] });
     const request = { model: openai("fake-1"), prompt, tools: [], signal: abort.signal };
     await expect(callModel(request, emitter)).rejects.toThrow("cancelled");
-    await expect.poll(fake.hungUp).toBe(1);
+    await expect.poll(fake.hungUp, { timeout: 20_000 }).toBe(1);
   });
 });

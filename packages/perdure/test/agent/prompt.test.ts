@@ -179,7 +179,7 @@ describe("what came from outside", () => {
           id: "2",
           role: "assistant",
           content: "Hm",
-          toolCalls: [fn("a"), fn("b", '{"n":1}'), fn("c"), fn("d", "nonsense")],
+          toolCalls: [fn("a"), fn("a"), fn("b", '{"n":1}'), fn("c"), fn("d", "nonsense")],
         }),
         message({ id: "3", role: "reasoning", content: "secret" }),
         message({ id: "4", role: "tool", toolCallId: "b", content: [{ type: "text", text: "B" }] }),

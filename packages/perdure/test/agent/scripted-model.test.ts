@@ -1,4 +1,4 @@
-import { generateText, streamText, tool } from "ai";
+import { generateText, stepCountIs, streamText, tool } from "ai";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { callModel } from "../../src/agent/model-call.ts";
@@ -82,14 +82,14 @@ describe("a scripted model", () => {
     expect(emitter.blocks.get("text-0")?.text).toBe("Half");
   });
 
-  test("waits before each delta, and an abort ends the wait", async () => {
-    const abort = new AbortController();
-    const emitter = new RecordingEmitter();
-    const request = { model: scriptedModel(script, { delayMs: 60_000 }), prompt: [], tools: [], signal: abort.signal };
-    const asked = callModel(request, emitter);
-    setTimeout(() => abort.abort(new Error("stop")), 5);
-    await expect(asked).rejects.toThrow("stop");
+  test("waits before each delta, and an abort ends the wait with its reason", async () => {
     expect((await run(scriptedModel(script, { delayMs: 1 }))).output.text).toBe("Looking, now.");
+    const abort = new AbortController();
+    const model = scriptedModel([{ text: "Hi" }], { delayMs: 3_600_000 });
+    const { stream } = await model.doStream({ prompt: [], abortSignal: abort.signal });
+    const waiting = stream.pipeTo(new WritableStream());
+    setImmediate(() => abort.abort(new Error("stop")));
+    await expect(waiting).rejects.toThrow("stop");
   });
 
   test("says what is wrong with its script", async () => {
@@ -103,7 +103,7 @@ describe("a scripted model", () => {
 
   test("drives the AI SDK's own loop, streaming or not", async () => {
     const tools = { search: tool({ inputSchema: z.object({ email: z.string() }), execute: async () => "none" }) };
-    const settings = { model: scriptedModel(script), prompt: "Hi", tools, stopWhen: () => false };
+    const settings = { model: scriptedModel(script), prompt: "Hi", tools, stopWhen: stepCountIs(3) };
     expect(await streamText(settings).text).toBe("Done.");
     const { text, steps } = await generateText(settings);
     expect(text).toBe("Done.");
