@@ -8,8 +8,9 @@
  * 3. The signal ends the call at once, whether the provider honours it or not; what is thrown then is the signal's reason.
  * 4. What the emitter throws passes unchanged: it is no failure of the model.
  */
-import { ModelAssembly } from "./model-assembly.ts";
+
 import type { ModelEmitter } from "../runtime/model-emitter.ts";
+import { ModelAssembly } from "./model-assembly.ts";
 import { ModelError, toModelError } from "./model-error.ts";
 import type { ModelOutput } from "./model-output.ts";
 import { type ModelPart, readPart } from "./model-parts.ts";

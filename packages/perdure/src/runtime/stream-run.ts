@@ -41,13 +41,12 @@ const ANONYMOUS: Principal = { tenant: "default", subject: "anonymous", scopes: 
  * @returns the events of one leg, RUN_STARTED first and a terminal event last; `return()` (leaving a `for await`) cancels the run
  * @throws {@link InputError} or {@link StateInvalidError} from the first `next()`, before any event
  */
-export function streamRun<S>(agent: Agent<S>,
+export function streamRun<S>(
+  given: Agent<S>,
   input: RunAgentInput,
   options: StreamRunOptions = {},
 ): AsyncIterableIterator<AGUIEvent> {
-  if (agent.loop !== undefined) {
-    throw new PerdureError("AGENT_NEEDS_STORE", `agent "${agent.name}" is driven from a log: serve it with createRuntime, over memory() if need be`);
-  }
+  const agent = bodyAgent(given);
   const queue = new EventQueue();
   const { signal } = options;
   let leg: Leg<S> | undefined;
@@ -113,6 +112,14 @@ export function streamRun<S>(agent: Agent<S>,
       return this;
     },
   };
+}
+
+function bodyAgent<S>(agent: Agent<S>): BodyAgent<S> {
+  if (agent.loop === undefined) return agent;
+  throw new PerdureError(
+    "AGENT_NEEDS_STORE",
+    `agent "${agent.name}" is driven from a log: serve it with createRuntime, over memory() if need be`,
+  );
 }
 
 /** Runs an agent's body inside a leg that has begun. Resolves when the leg is over; a body that goes on is left behind. */
