@@ -1,7 +1,8 @@
 /** The context that agent code holds: the request, and the emitters of one lane. Each parallel branch gets one of its own. */
-import type { ContentPart, Message } from "../protocol/events.ts";
+import { type ContentPart, event, type Message } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
+import { checkShape } from "../protocol/shape.ts";
 import { validateSync } from "../protocol/validate.ts";
 import type { Principal } from "../protocol/words.ts";
 import { Activity } from "./activity.ts";
@@ -38,8 +39,8 @@ export interface Session extends Omit<Scope, "lane"> {
   readonly signal: AbortSignal;
   readonly resume: ReadonlyMap<string, Reply>;
   readonly usage: TokenUsage[];
-  /** Notes a question; the leg ends with it when every strand rests. */
-  ask(ask: Ask, lane: Lane): void;
+  /** Notes questions, all or none; the leg ends with them when every strand rests. */
+  ask(asks: readonly Ask[], lane: Lane): void;
 }
 
 export class LaneContext<S> extends Emitter<S> implements RunContext<S> {
@@ -106,12 +107,15 @@ export class LaneContext<S> extends Emitter<S> implements RunContext<S> {
   }
 
   usage(entry: TokenUsage): void {
-    this.#leg.usage.push(entry);
+    this.check("usage()");
+    // Checked here, because at the run's end a wrong number would cost the whole RUN_FINISHED.
+    checkShape(event("RUN_FINISHED", { threadId: this.threadId, runId: this.runId, usage: [entry] }));
+    this.#leg.usage.push({ ...entry });
   }
 
-  raw(event: unknown, source?: string): void {
+  raw(foreign: unknown, source?: string): void {
     this.check("raw()");
-    this.send({ type: "RAW", event: toJson(event, "raw event"), ...(source !== undefined && { source }) });
+    this.send({ type: "RAW", event: toJson(foreign, "raw event"), ...(source !== undefined && { source }) });
   }
 
   say(text: string): string {
@@ -201,7 +205,7 @@ export class LaneContext<S> extends Emitter<S> implements RunContext<S> {
 
   interrupt(...asks: readonly [Ask, ...Ask[]]): Promise<never> {
     this.check("interrupt()");
-    for (const ask of asks) this.#leg.ask(ask, this.#lane);
+    this.#leg.ask(asks, this.#lane);
     this.#strand.rest();
     return new Promise(() => {});
   }

@@ -19,6 +19,7 @@ import {
 } from "../protocol/events.ts";
 import { isJsonObject, type Json, jsonEqual } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
+import { checkShape } from "../protocol/shape.ts";
 import { pendingToolCalls } from "../protocol/verify.ts";
 import type { Path, Principal, RecordedError } from "../protocol/words.ts";
 import { Strand } from "./branches.ts";
@@ -101,10 +102,22 @@ export class Leg<S> implements Session {
     if (!jsonEqual(this.state.shown, (state ?? {}) as Json)) this.state.snapshot(this.#send);
   }
 
-  /** Notes a question; the leg ends with it when every strand rests. */
-  ask({ id, reason, message, schema, toolCallId, expiresIn, metadata }: Ask, lane: Lane): void {
+  ask(asks: readonly Ask[], lane: Lane): void {
+    const interrupts = asks.map((ask) => this.#interruptOf(ask, lane));
+    const { threadId, runId } = this.input;
+    // Checked here, because at the leg's end a wrong question would cost the others too.
+    checkShape(event("RUN_FINISHED", { threadId, runId, outcome: { type: "interrupt", interrupts } }));
+    const ids = new Set(this.#interrupts.map(({ id }) => id));
+    for (const { id } of interrupts) {
+      if (ids.has(id)) throw new DuplicateInterruptError(id);
+      ids.add(id);
+    }
+    this.#interrupts.push(...interrupts);
+  }
+
+  #interruptOf({ id, reason, message, schema, toolCallId, expiresIn, metadata }: Ask, lane: Lane): Interrupt {
     const responseSchema = schema === undefined ? undefined : responseSchemaOf(schema);
-    const interrupt: Interrupt = {
+    return {
       id: id ?? lane.mint("interrupt"),
       reason: reason ?? defaultReason(toolCallId, responseSchema),
       message,
@@ -113,8 +126,6 @@ export class Leg<S> implements Session {
       ...(expiresIn !== undefined && { expiresAt: new Date(this.#now() + parseDuration(expiresIn)).toISOString() }),
       ...(metadata !== undefined && { metadata: { ...metadata } }),
     };
-    if (this.#interrupts.some((other) => other.id === interrupt.id)) throw new DuplicateInterruptError(interrupt.id);
-    this.#interrupts.push(interrupt);
   }
 
   /** Ends the leg (L1, L2, L3). A second call does nothing. */
@@ -146,18 +157,17 @@ export class Leg<S> implements Session {
     const finished = { threadId, runId, usage };
     if (how.type === "cancelled") {
       this.#send(event("RUN_FINISHED", { ...finished, outcome: { type: "cancelled" } }));
-    } else if (this.#interrupts.length > 0) {
+    } else if (how.type === "interrupt") {
       // AG-UI 1.0, interrupts: both snapshots precede an interrupting end.
       this.state.snapshot(this.#send);
       this.#send({ type: "MESSAGES_SNAPSHOT", messages: [...this.outlet.messages] });
       this.#send(event("RUN_FINISHED", { ...finished, outcome: { type: "interrupt", interrupts: this.#interrupts } }));
     } else {
       const pendingToolCallIds = [...pendingToolCalls(this.outlet.wire)];
-      const result = how.type === "success" ? how.result : null;
       this.#send(
         event("RUN_FINISHED", {
           ...finished,
-          result,
+          result: how.result,
           outcome: { type: "success", ...(pendingToolCallIds.length > 0 && { pendingToolCallIds }) },
         }),
       );
@@ -180,7 +190,9 @@ function defaultReason(toolCallId: string | undefined, responseSchema: unknown):
 
 /** Ids are capped at 1,024 characters, and a client's run id may use them all. */
 function idPrefix(runId: string): string {
-  return runId.length <= 256 ? runId : runId.slice(0, 256);
+  if (runId.length <= 256) return runId;
+  // Half of a surrogate pair at the cut would make every id a bad one.
+  return runId.slice(0, 256).replace(/[\ud800-\udbff]$/, "");
 }
 
 function takenIds(messages: readonly Message[]): (id: string) => boolean {

@@ -66,13 +66,13 @@ export class Outlet {
   send(lane: Path, ...events: readonly AGUIEvent[]): void {
     if (this.#closed) throw this.#closed;
     if (this.#stream.pendingBytes > HARD_BACKLOG) throw new BacklogFullError(this.#stream.pendingBytes);
-    this.#stream.take(this.#transformers.length === 0 ? events : this.#transform(events), lane);
+    this.#take(events, lane);
   }
 
   /** Sends events that close something (O3). */
   sendClosing(lane: Path, ...events: readonly AGUIEvent[]): void {
     if (this.#closed) throw this.#closed;
-    this.#stream.take(this.#transformers.length === 0 ? events : this.#transform(events), lane);
+    this.#take(events, lane);
   }
 
   /** Sends what the runner itself writes: it is verified, and no transformer sees it. */
@@ -100,7 +100,8 @@ export class Outlet {
     return this.#stream.pendingBytes > SOFT_BACKLOG;
   }
 
-  #transform(events: readonly AGUIEvent[]): readonly AGUIEvent[] {
+  #take(events: readonly AGUIEvent[], lane: Path): void {
+    if (this.#transformers.length === 0) return this.#stream.take(events, lane);
     const memos = [...this.#memos];
     let current = events;
     this.#transformers.forEach((transformer, i) => {
@@ -110,7 +111,8 @@ export class Outlet {
         return step.events;
       });
     });
+    this.#stream.take(current, lane);
+    // Not before: of what was refused no memo may know (O1).
     this.#memos = memos;
-    return current;
   }
 }

@@ -12,14 +12,14 @@ export const INCOMPLETE = { perdure: { incomplete: true } } as const;
 export class PairKeeper {
   #half = "";
 
-  /** What can go out of `text` now. */
-  take(text: string): string {
-    const whole = this.#half + text;
-    this.#half = "";
-    const last = whole.charCodeAt(whole.length - 1);
-    if (last < 0xd800 || last > 0xdbff) return whole;
-    this.#half = whole.slice(-1);
-    return whole.slice(0, -1);
+  /** Sends what can go out of `text` now. When `send` throws nothing was taken, so the same text may be given again. */
+  pass(text: string, send: (whole: string) => void): void {
+    const all = this.#half + text;
+    const last = all.charCodeAt(all.length - 1);
+    const isCut = last >= 0xd800 && last <= 0xdbff;
+    const whole = isCut ? all.slice(0, -1) : all;
+    if (whole !== "") send(whole);
+    this.#half = isCut ? all.slice(-1) : "";
   }
 
   /** A half whose other one never came. */
@@ -38,8 +38,7 @@ export class TextBlock<S> extends Block<S> implements MessageHandle<S> {
 
   delta(text: string): void {
     this.check("delta()");
-    const delta = this.#pairs.take(text);
-    if (delta !== "") this.send({ type: "TEXT_MESSAGE_CONTENT", messageId: this.id, delta });
+    this.#pairs.pass(text, (delta) => this.send({ type: "TEXT_MESSAGE_CONTENT", messageId: this.id, delta }));
   }
 
   async pipe(text: AsyncIterable<string>): Promise<void> {
@@ -71,8 +70,7 @@ export class ReasoningBlock<S> extends Block<S> implements ReasoningHandle<S> {
 
   delta(text: string): void {
     this.check("delta()");
-    const delta = this.#pairs.take(text);
-    if (delta !== "") this.send({ type: "REASONING_MESSAGE_CONTENT", messageId: this.id, delta });
+    this.#pairs.pass(text, (delta) => this.send({ type: "REASONING_MESSAGE_CONTENT", messageId: this.id, delta }));
   }
 
   encryptedValue(blob: string): void {

@@ -35,8 +35,7 @@ export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
 
   args(delta: string): void {
     this.check("args()");
-    const whole = this.#pairs.take(delta);
-    if (whole !== "") this.send({ type: "TOOL_CALL_ARGS", toolCallId: this.id, delta: whole });
+    this.#pairs.pass(delta, (whole) => this.send({ type: "TOOL_CALL_ARGS", toolCallId: this.id, delta: whole }));
     this.#args += delta;
   }
 

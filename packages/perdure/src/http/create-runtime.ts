@@ -1,6 +1,5 @@
 /** The one place where agents, rules of access and transport meet. */
 import { Hono } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import { cors } from "hono/cors";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Principal } from "../protocol/words.ts";
@@ -58,14 +57,13 @@ export function createRuntime(options: RuntimeOptions): Runtime {
     return await next();
   });
 
-  const limit = options.bodyLimit ?? DEFAULT_BODY_LIMIT;
-  const tooLarge = () => problem(413, "BODY_TOO_LARGE", `the request body is over ${limit} bytes`);
-  app.post("/agents/:agent", bodyLimit({ maxSize: limit, onError: tooLarge }), (c) => {
+  app.post("/agents/:agent", (c) => {
     const agent = agents.get(c.req.param("agent"));
     if (agent === undefined) return unknownAgent(c.req.param("agent"), agents);
     return postAgent(agent, c.req.raw, {
       principal: c.get("principal"),
       signal: closing.signal,
+      bodyLimit: options.bodyLimit ?? DEFAULT_BODY_LIMIT,
       keepAlive: options.keepAlive ?? DEFAULT_KEEP_ALIVE,
       onError: options.onError,
       onWarning: options.onWarning,
@@ -80,9 +78,18 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   );
   app.notFound((c) => problem(404, "NOT_FOUND", `nothing is served at ${c.req.path}; an agent is at /agents/NAME`));
   app.onError((error) => {
-    (options.onError ?? console.error)(error, { agent: "", threadId: "", runId: "" });
+    report(error);
     return problem(500, "INTERNAL", "the server failed to answer; its log says why");
   });
+
+  function report(error: unknown): void {
+    try {
+      (options.onError ?? console.error)(error, { agent: "", threadId: "", runId: "" });
+    } catch (unreported) {
+      // A reporter that throws must not cost the client its answer.
+      console.error("onError threw:", unreported, "; what it was given:", error);
+    }
+  }
 
   return {
     fetch: async (request) => app.fetch(request),

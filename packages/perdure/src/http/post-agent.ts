@@ -8,6 +8,7 @@ import { StateInvalidError } from "../runtime/starting-state.ts";
 import { type StreamRunOptions, streamRun } from "../runtime/stream-run.ts";
 import { eventStreamResponse } from "./event-stream.ts";
 import { problem } from "./problem.ts";
+import { readJsonBody } from "./read-body.ts";
 
 /** `POST /agents/:agent`: a RunAgentInput in, one leg's events out. What is wrong with the request is a status, before any event. */
 export async function postAgent<S>(
@@ -16,6 +17,9 @@ export async function postAgent<S>(
   options: {
     readonly principal: Principal;
     readonly signal: AbortSignal;
+    /** Bytes. */
+    readonly bodyLimit: number;
+    /** Milliseconds. */
     readonly keepAlive: number;
     readonly onError: StreamRunOptions["onError"];
     readonly onWarning: StreamRunOptions["onWarning"];
@@ -27,26 +31,27 @@ export async function postAgent<S>(
   if (!acceptsEventStream(request.headers.get("accept"))) {
     return problem(406, "NOT_ACCEPTABLE", `the answer is ${EVENT_STREAM}; accept it`);
   }
-  let body: unknown;
-  try {
-    body = await request.json();
-  } catch (error) {
-    return problem(
-      400,
-      "INVALID_JSON",
-      `the request body is not JSON: ${error instanceof Error ? error.message : error}`,
-    );
+  const body = await readJsonBody(request, options.bodyLimit);
+  if (!body.ok) {
+    switch (body.because) {
+      case "too-large":
+        return problem(413, "BODY_TOO_LARGE", `the request body is over ${options.bodyLimit} bytes; send less history`);
+      case "cut":
+        return problem(400, "BODY_CUT", "the connection ended before the request body did; send it again");
+      case "not-json":
+        return problem(400, "INVALID_JSON", `the request body is not JSON: ${body.why}`);
+    }
   }
   const { principal, signal, keepAlive, onError, onWarning } = options;
   try {
     // streamRun normalises what it is given, so the claim about its type is checked there.
-    const events = streamRun(agent, body as RunAgentInput, {
+    const events = streamRun(agent, body.json as RunAgentInput, {
       principal,
       signal,
       ...(onError && { onError }),
       ...(onWarning && { onWarning }),
     });
-    return await eventStreamResponse(events, declaredVersion(body), keepAlive);
+    return await eventStreamResponse(events, declaredVersion(body.json), keepAlive);
   } catch (error) {
     if (error instanceof InputError)
       return problem(400, error.code, error.message, { details: error.issues as unknown as Json });

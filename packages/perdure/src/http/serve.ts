@@ -2,12 +2,15 @@ import type { Server } from "node:http";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Runtime } from "./create-runtime.ts";
 import { isLoopback } from "./guard.ts";
+import { problem } from "./problem.ts";
 
 export interface ServeOptions {
   /** 0 takes a free one. */
   readonly port: number;
   /** Default 127.0.0.1. Another one needs an `authorize` hook. */
   readonly hostname?: string;
+  /** How long `close()` waits for readers who have stopped reading, before it cuts them off. Milliseconds; default 5,000. */
+  readonly linger?: number;
 }
 
 export interface Served {
@@ -17,13 +20,17 @@ export interface Served {
   close(): Promise<void>;
 }
 
+const DEFAULT_LINGER = 5_000;
+
 /**
  * Serves a runtime on Node.
  *
- * @throws {@link PerdureError} `AUTHORIZE_MISSING` for a host other than loopback without an `authorize` hook; the system's error when
- * the port is taken
+ * @throws {@link PerdureError} `AUTHORIZE_MISSING` for a host other than loopback without an `authorize` hook; `PORT_TAKEN`
  */
-export async function serve(runtime: Runtime, { port, hostname = "127.0.0.1" }: ServeOptions): Promise<Served> {
+export async function serve(
+  runtime: Runtime,
+  { port, hostname = "127.0.0.1", linger = DEFAULT_LINGER }: ServeOptions,
+): Promise<Served> {
   const inUrl = hostname.includes(":") ? `[${hostname}]` : hostname;
   if (!runtime.isOpen && !isLoopback(inUrl)) {
     throw new PerdureError(
@@ -35,9 +42,13 @@ export async function serve(runtime: Runtime, { port, hostname = "127.0.0.1" }: 
     import("node:http"),
     import("@hono/node-server"),
   ]);
-  const server: Server = createServer(getRequestListener(runtime.fetch, { overrideGlobalObjects: false }));
+  // The handler is for requests that are none, for example without a usable Host.
+  const errorHandler = () => problem(400, "BAD_REQUEST", "this is not an HTTP request that can be answered");
+  const server: Server = createServer(
+    getRequestListener(runtime.fetch, { overrideGlobalObjects: false, errorHandler }),
+  );
   await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
+    server.once("error", (error: NodeJS.ErrnoException) => reject(listenError(error, port, hostname)));
     server.listen(port, hostname, resolve);
   });
   const address = server.address();
@@ -48,8 +59,18 @@ export async function serve(runtime: Runtime, { port, hostname = "127.0.0.1" }: 
     async close() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       await runtime.close();
-      server.closeIdleConnections();
+      // Connections that were kept alive end with their streams; those of readers who have stopped reading never would.
+      const idle = setInterval(() => server.closeIdleConnections(), 50);
+      const cut = setTimeout(() => server.closeAllConnections(), linger);
       await closed;
+      clearInterval(idle);
+      clearTimeout(cut);
     },
   };
+}
+
+function listenError(error: NodeJS.ErrnoException, port: number, hostname: string): Error {
+  if (error.code !== "EADDRINUSE") return error;
+  const next = "stop what listens there, take another port, or 0 for a free one";
+  return new PerdureError("PORT_TAKEN", `port ${port} of ${hostname} is taken; ${next}`, { cause: error });
 }

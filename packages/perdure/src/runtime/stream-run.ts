@@ -49,23 +49,31 @@ export function streamRun<S>(
   const { signal } = options;
   let leg: Leg<S> | undefined;
   let isStarted = false;
+  let isCancelled = false;
 
   async function start(): Promise<void> {
     const { input: request, warnings } = normaliseInput(input);
     for (const warning of warnings) options.onWarning?.(warning);
+    const state = await startingState(agent, request);
     leg = new Leg<S>({
       input: request,
-      state: await startingState(agent, request),
+      state,
       principal: options.principal ?? ANONYMOUS,
       stream: streamOf(queue, request),
       transformers: agent.transformers ?? [],
     });
+    leg.begin();
+    // A cancel that came while there was no leg yet, or before `next()`, would else be forgotten.
+    if (isCancelled || signal?.aborted) return cancel();
     signal?.addEventListener("abort", cancel, { once: true });
-    await runLeg(agent, leg, report);
+    await runLeg(agent, leg, (error) => report(error, request));
   }
 
   function cancel(): void {
-    leg?.end({ type: "cancelled" });
+    isCancelled = true;
+    if (leg === undefined) return;
+    const { input: request } = leg;
+    endLeg(leg, { type: "cancelled" }, (error) => report(error, request));
     over();
   }
 
@@ -74,10 +82,14 @@ export function streamRun<S>(
     queue.close();
   }
 
-  function report(error: unknown): void {
-    const run = { agent: agent.name, threadId: input.threadId, runId: input.runId };
-    if (options.onError) options.onError(error, run);
-    else console.error(`agent ${run.agent}, run ${run.runId} of thread ${run.threadId} failed:`, error);
+  function report(error: unknown, { threadId, runId }: RunAgentInput): void {
+    try {
+      if (options.onError) options.onError(error, { agent: agent.name, threadId, runId });
+      else console.error(`agent ${agent.name}, run ${runId} of thread ${threadId} failed:`, error);
+    } catch (unreported) {
+      // A reporter that throws must not cost the client its terminal event (R2).
+      console.error(`onError threw for run ${runId} of thread ${threadId}:`, unreported, "; what it was given:", error);
+    }
   }
 
   return {
@@ -100,29 +112,29 @@ export function streamRun<S>(
   };
 }
 
-/** Runs an agent's body inside a leg. Resolves when the leg is over; a body that goes on is left behind. */
+/** Runs an agent's body inside a leg that has begun. Resolves when the leg is over; a body that goes on is left behind. */
 export async function runLeg<S>(agent: Agent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
-  const end = (how: LegEnd): void => {
-    try {
-      leg.end(how);
-    } catch (error) {
-      report(error);
-    }
-  };
   const fail = (error: unknown): void => {
     const isLate = leg.isOver && error instanceof RunInterrupted;
     if (!isLate) report(error);
-    end({ type: "error", error: publicError(error) });
+    endLeg(leg, { type: "error", error: publicError(error) }, report);
   };
   const body = async (): Promise<void> => {
-    leg.begin();
-    if (leg.signal.aborted) return;
     const result = await agent.run(leg.context);
-    end({ type: "success", result: toJson(result, `result of agent "${agent.name}"`) });
+    endLeg(leg, { type: "success", result: toJson(result, `result of agent "${agent.name}"`) }, report);
   };
   await Promise.race([
     body().catch(fail),
-    leg.rested.then(() => end({ type: "interrupt" })),
+    leg.rested.then(() => endLeg(leg, { type: "interrupt" }, report)),
     new Promise<void>((resolve) => leg.signal.addEventListener("abort", () => resolve(), { once: true })),
   ]);
+}
+
+/** An ending that is not valid has become RUN_ERROR by then; whoever ends a leg, an abort listener too, has nobody to throw to. */
+function endLeg<S>(leg: Leg<S>, how: LegEnd, report: (error: unknown) => void): void {
+  try {
+    leg.end(how);
+  } catch (error) {
+    report(error);
+  }
 }

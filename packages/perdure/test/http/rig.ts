@@ -1,0 +1,93 @@
+/** A served runtime, and requests as raw as a test wants them. */
+import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
+import {
+  agent,
+  createRuntime,
+  type RunContext,
+  type RuntimeOptions,
+  type Served,
+  type ServeOptions,
+  serve,
+} from "perdure";
+import type { AGUIEvent } from "perdure/protocol";
+import { onTestFinished } from "vitest";
+
+export const run = { threadId: "t", runId: "r", messages: [], protocolVersion: "1.0" };
+export const json = { "content-type": "application/json" };
+
+type Body<S> = (ctx: RunContext<S>) => Promise<unknown>;
+
+/** Serves the bodies, each as the agent of its name, until the test is over. */
+export async function served<S>(
+  bodies: Readonly<Record<string, Body<S>>>,
+  options: Omit<RuntimeOptions, "agents"> & Pick<ServeOptions, "linger"> = {},
+): Promise<Served> {
+  const agents = Object.entries(bodies).map(([name, body]) => agent<S>({ name, run: body }));
+  const server = await serve(createRuntime({ agents, onError: () => {}, ...options }), {
+    port: 0,
+    ...(options.linger !== undefined && { linger: options.linger }),
+  });
+  onTestFinished(() => server.close());
+  return server;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+}
+
+interface Raw {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Several pieces go out chunked. */
+  readonly body?: string | Buffer | readonly string[];
+}
+
+/** Sends a request with exactly these headers. The answer's body is not read yet. */
+export function open(
+  url: string,
+  { method = "POST", headers = json, body = JSON.stringify(run) }: Raw = {},
+): Promise<{
+  readonly response: IncomingMessage;
+  abort(): void;
+}> {
+  return new Promise((resolve, reject) => {
+    const sent = request(url, { method, headers, agent: false }, (response) =>
+      resolve({ response, abort: () => sent.destroy() }),
+    );
+    sent.on("error", reject);
+    if (method !== "POST") sent.end();
+    else if (typeof body === "string" || Buffer.isBuffer(body)) sent.end(body);
+    else {
+      for (const piece of body) sent.write(piece);
+      sent.end();
+    }
+  });
+}
+
+/** Sends a request and reads the whole answer. */
+export async function ask(url: string, raw: Raw = {}): Promise<Answer> {
+  const { response } = await open(url, raw);
+  return { status: response.statusCode ?? 0, headers: response.headers, text: await textOf(response) };
+}
+
+export async function textOf(response: IncomingMessage): Promise<string> {
+  let text = "";
+  for await (const chunk of response.setEncoding("utf8")) text += chunk;
+  return text;
+}
+
+export function eventsOf(text: string): AGUIEvent[] {
+  const frames = text.split("\n\n").filter((frame) => frame.startsWith("data: "));
+  return frames.map((frame) => JSON.parse(frame.slice("data: ".length)) as AGUIEvent);
+}
+
+/** A promise and what settles it. */
+export function deferred<T = void>(): { readonly promise: Promise<T>; resolve(value: T): void } {
+  let resolve!: (value: T) => void;
+  const promise = new Promise<T>((done) => {
+    resolve = done;
+  });
+  return { promise, resolve };
+}
