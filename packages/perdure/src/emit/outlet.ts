@@ -101,7 +101,10 @@ export class Outlet {
   }
 
   #take(events: readonly AGUIEvent[], lane: Path): void {
-    if (this.#transformers.length === 0) return this.#stream.take(events, lane);
+    if (this.#transformers.length === 0) {
+      this.#stream.take(events, lane);
+      return;
+    }
     const memos = [...this.#memos];
     let current = events;
     this.#transformers.forEach((transformer, i) => {

@@ -108,7 +108,17 @@ export class Published {
       this.#base = this.#draft.finish();
       this.#draft = undefined;
     }
-    return this.#base === this.#shown ? [] : this.#owned(diff(this.#shown, this.#base as Json));
+    return this.#base === this.#shown ? [] : this.#owned(this.#difference());
+  }
+
+  #difference(): Patch {
+    try {
+      return diff(this.#shown, this.#base as Json);
+    } catch (error) {
+      // Of a value that contains itself the comparison only knows that its stack is full; this says where.
+      toJson(this.#base, this.label);
+      throw error;
+    }
   }
 
   /** The patch with values that are JSON and nobody else's (S2). */

@@ -44,9 +44,8 @@ export async function serve(
   ]);
   // The handler is for requests that are none, for example without a usable Host.
   const errorHandler = () => problem(400, "BAD_REQUEST", "this is not an HTTP request that can be answered");
-  const server: Server = createServer(
-    getRequestListener(runtime.fetch, { overrideGlobalObjects: false, errorHandler }),
-  );
+  const listener = getRequestListener(runtime.fetch, { overrideGlobalObjects: false, errorHandler });
+  const server: Server = createServer((request, response) => void listener(request, response));
   await new Promise<void>((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => reject(listenError(error, port, hostname)));
     server.listen(port, hostname, resolve);

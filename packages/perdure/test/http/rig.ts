@@ -50,7 +50,7 @@ export function open(
   { method = "POST", headers = json, body = JSON.stringify(run) }: Raw = {},
 ): Promise<{
   readonly response: IncomingMessage;
-  abort(): void;
+  readonly abort: () => void;
 }> {
   return new Promise((resolve, reject) => {
     const sent = request(url, { method, headers, agent: false }, (response) =>
@@ -84,7 +84,7 @@ export function eventsOf(text: string): AGUIEvent[] {
 }
 
 /** A promise and what settles it. */
-export function deferred<T = void>(): { readonly promise: Promise<T>; resolve(value: T): void } {
+export function deferred<T = void>(): { readonly promise: Promise<T>; readonly resolve: (value: T) => void } {
   let resolve!: (value: T) => void;
   const promise = new Promise<T>((done) => {
     resolve = done;

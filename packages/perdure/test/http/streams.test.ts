@@ -10,8 +10,9 @@ import { stockClient, versions } from "./stock-clients.ts";
 async function readUntil(response: IncomingMessage, wanted: string): Promise<string> {
   let text = "";
   while (!text.includes(wanted)) {
-    const chunk: unknown = response.read() ?? (await new Promise((more) => response.once("readable", more)), "");
-    text += String(chunk);
+    const chunk: unknown = response.read();
+    if (chunk === null) await new Promise((more) => response.once("readable", more));
+    else text += String(chunk);
   }
   return text;
 }
