@@ -20,7 +20,7 @@ describe("the code on the pages", () => {
   });
 
   it("compiles as strictly as our own", () => {
-    const { config } = ts.readConfigFile(`${root}tsconfig.json`, ts.sys.readFile);
+    const { config } = ts.readConfigFile(`${root}tsconfig.json`, (path) => ts.sys.readFile(path));
     const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
     const program = ts.createProgram(
       blocks.map(({ file }) => file),
@@ -69,7 +69,7 @@ describe("the README", () => {
 
   it("names only files and folders that are there", () => {
     const links = [...text.matchAll(/\]\(([^)#:]+)\)/g)].map(([, path]) => path ?? "");
-    const tests = [...text.matchAll(/\| `([\w/. -]+)` \|$/gm)]
+    const tests = [...text.matchAll(/\| `([\w/. -]+)` +\|$/gm)]
       .flatMap(([, files]) => files?.split(" ") ?? [])
       .map((file) => `packages/perdure/test/${file}`);
     expect(links.length).toBeGreaterThan(3);

@@ -40,7 +40,7 @@ describe("the task board", () => {
     const user = frontEnd();
     const types = await user.say("add write the docs");
     expect(user.sees()).toEqual({ said: 'Added "write the docs".', board: board("write the docs") });
-    const landed = types.lastIndexOf("STATE_SNAPSHOT");
+    const landed = types.indexOf("STATE_DELTA");
     expect(landed).toBeGreaterThan(types.indexOf("TOOL_CALL_START"));
     expect(landed).toBeLessThan(types.indexOf("TOOL_CALL_END"));
     await user.say("Add ship it");

@@ -113,7 +113,7 @@ export function streamRun<S>(
 }
 
 /** Runs an agent's body inside a leg that has begun. Resolves when the leg is over; a body that goes on is left behind. */
-export async function runLeg<S>(agent: Agent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
+async function runLeg<S>(agent: Agent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
   const fail = (error: unknown): void => {
     const isLate = leg.isOver && error instanceof RunInterrupted;
     if (!isLate) report(error);
