@@ -42,7 +42,7 @@ async function addTask(ctx: RunContext<Board>, title: string): Promise<void> {
 }
 
 async function askToClear(ctx: RunContext<Board>): Promise<never> {
-  const call = ctx.toolCall("clear_board", { id: `${ctx.runId}:clear` });
+  const call = ctx.toolCall("clear_board");
   call.end();
   return ctx.interrupt({
     id: CLEAR,

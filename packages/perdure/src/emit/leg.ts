@@ -135,7 +135,8 @@ export class Leg<S> implements Session {
     try {
       this.#close(how);
     } catch (error) {
-      // What should have been sent was not valid. RUN_ERROR is, whatever is open.
+      // What should have been sent was not valid, perhaps before anything was closed.
+      closeLeftovers(this.outlet, false);
       this.outlet.sendUntransformed(event("RUN_ERROR", publicError(error)));
       throw error;
     } finally {

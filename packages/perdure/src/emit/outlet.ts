@@ -28,9 +28,9 @@ export interface Stream {
 }
 
 /** Above this pumps wait. Bytes. */
-export const SOFT_BACKLOG = 1024 * 1024;
+const SOFT_BACKLOG = 1024 * 1024;
 /** Above this emitting throws. Bytes. */
-export const HARD_BACKLOG = 16 * 1024 * 1024;
+const HARD_BACKLOG = 16 * 1024 * 1024;
 
 /** Where the memos of transformers outlive the leg. */
 export interface Memory {

@@ -23,7 +23,7 @@ export interface Emitting<S> {
    */
   readonly state: S;
   /**
-   * Sends what changed since the last publish as STATE_DELTA, or as STATE_SNAPSHOT where that is shorter; nothing when nothing changed.
+   * Sends what changed since the last publish as STATE_DELTA, or as STATE_SNAPSHOT where all of it did; nothing when nothing changed.
    *
    * @throws {@link NotJsonError} when something was put into the state that JSON cannot hold; nothing is sent then
    */

@@ -1,3 +1,5 @@
+import { inspect } from "node:util";
+import { HandleClosedError } from "perdure";
 import { runContext } from "perdure/testing";
 import { describe, expect, it } from "vitest";
 
@@ -86,6 +88,42 @@ describe("one open reasoning block", () => {
     expect(events.drain()).toEqual([
       { type: "STATE_DELTA", delta: [{ op: "replace", path: "/phase", value: "thinking" }] },
     ]);
+  });
+
+  it("publishing inside the block sends nothing when nothing changed", () => {
+    const { ctx, events } = runContext(undefined, { state: { phase: "idle" } });
+    using reasoning = ctx.reasoning();
+    events.drain();
+    reasoning.state.phase = "busy";
+    expect(events.drain()).toEqual([]);
+    reasoning.state.phase = "idle";
+    reasoning.publishState();
+    expect(events.drain()).toEqual([]);
+  });
+
+  it("after its end the block takes nothing more", () => {
+    const { ctx, events } = runContext();
+    const reasoning = ctx.reasoning();
+    reasoning.end();
+    events.drain();
+    for (const late of [
+      () => reasoning.delta("x"),
+      () => reasoning.encryptedValue("x"),
+      () => reasoning.emit({ type: "CUSTOM", name: "app.x", value: 1 }),
+      () => reasoning.publishState(),
+    ]) {
+      expect(late).toThrow(HandleClosedError);
+    }
+    expect(events.drain()).toEqual([]);
+  });
+
+  it("can be printed: kind, id and state, never its text", () => {
+    const { ctx } = runContext();
+    const reasoning = ctx.reasoning();
+    reasoning.delta("the password is hunter2");
+    expect(inspect(reasoning)).toBe(`<reasoning ${reasoning.id} open>`);
+    reasoning.end();
+    expect(inspect(reasoning)).toBe(`<reasoning ${reasoning.id} ended>`);
   });
 
   it("an unrelated event does not close the block", () => {

@@ -219,12 +219,22 @@ describe("one open tool call", () => {
     expect(events.drain()).toHaveLength(1);
   });
 
-  it("end() leaves the call unanswered", () => {
+  it("end() leaves the call unanswered, for the client, whose result is a message of the next request", () => {
     const { ctx, events } = runContext();
     const call = ctx.toolCall("pick_color");
     call.argsJson({});
     call.end();
     expect(events.drain().at(-1)).toEqual({ type: "TOOL_CALL_END", toolCallId: call.id });
+    const made = { id: call.id, type: "function", function: { name: "pick_color", arguments: "{}" } } as const;
+    const next = runContext({
+      runId: "run-2",
+      messages: [
+        { id: "a", role: "assistant", toolCalls: [made] },
+        { id: "b", role: "tool", toolCallId: call.id, content: "blue" },
+      ],
+    });
+    expect(next.ctx.messages.at(-1)).toMatchObject({ toolCallId: call.id, content: "blue" });
+    expect(() => next.ctx.toolResult(call.id, "red")).toThrow(/result-repeated/);
   });
 
   it("end() twice is fine, and anything else after it is HandleClosedError", () => {

@@ -12,7 +12,7 @@ async function readUntil(response: IncomingMessage, wanted: string): Promise<str
   while (!text.includes(wanted)) {
     const chunk: unknown = response.read();
     if (chunk === null) await new Promise((more) => response.once("readable", more));
-    else text += String(chunk);
+    else text += (chunk as Buffer).toString();
   }
   return text;
 }

@@ -251,7 +251,7 @@ describe("how a body ends", () => {
         ctx.state.n = 1;
         then();
       });
-    expect((await play(change(() => {}))).types).toEqual(["RUN_STARTED", "STATE_SNAPSHOT", "RUN_FINISHED"]);
+    expect((await play(change(() => {}))).types).toEqual(["RUN_STARTED", "STATE_DELTA", "RUN_FINISHED"]);
     const failing = change(() => {
       throw new Error("no");
     });
@@ -316,6 +316,28 @@ describe("what is left open", () => {
         { type: "TOOL_CALL_END", toolCallId: "r:c0" },
       ]);
     }
+  });
+});
+
+describe("an ending that cannot be sent", () => {
+  it.each([
+    ["it succeeds", async () => {}],
+    ["it asks", (ctx: RunContext<{ n?: unknown }>) => ctx.interrupt({ message: "?" })],
+  ])("is RUN_ERROR with everything closed, when %s with a state that JSON cannot hold", async (_, how) => {
+    const { events, reported } = await play(
+      body(async (ctx: RunContext<{ n?: unknown }>) => {
+        ctx.step("s");
+        ctx.message().delta("half");
+        ctx.state.n = 1n;
+        await how(ctx);
+      }),
+    );
+    expect(events.slice(-3)).toMatchObject([
+      { type: "TEXT_MESSAGE_END", metadata: { perdure: { incomplete: true } } },
+      { type: "STEP_FINISHED" },
+      { type: "RUN_ERROR", code: "NOT_JSON" },
+    ]);
+    expect(reported).toEqual([expect.any(NotJsonError)]);
   });
 });
 
