@@ -1,9 +1,6 @@
+import { type IdKind, idAt } from "../protocol/ids.ts";
 import type { Path } from "../protocol/words.ts";
 import { BlockOpenError } from "./errors.ts";
-
-/** Kinds of things that get an id of their own, each with its letter: ids of different kinds never meet. */
-const letters = { message: "m", reasoning: "r", call: "c", result: "t", activity: "a", interrupt: "i" } as const;
-export type IdKind = keyof typeof letters;
 
 /** Whether an id is taken already, by the thread's history or by this leg. */
 export type Taken = (id: string) => boolean;
@@ -29,7 +26,7 @@ export class Lane {
     for (;;) {
       const ordinal = this.#ordinals.get(kind) ?? 0;
       this.#ordinals.set(kind, ordinal + 1);
-      const id = `${this.prefix}:${this.path === "" ? "" : `${this.path}:`}${letters[kind]}${ordinal}`;
+      const id = idAt(this.prefix, this.path, kind, ordinal);
       if (!this.taken(id)) return id;
     }
   }

@@ -1,9 +1,7 @@
+import { INCOMPLETE } from "../protocol/closing.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { Block, type Scope } from "./handle.ts";
 import type { MessageHandle, ReasoningHandle } from "./types.ts";
-
-/** Marks the end of a block that does not hold all it should have held (metadata of the END event). */
-export const INCOMPLETE = { perdure: { incomplete: true } } as const;
 
 /**
  * Keeps the first half of a surrogate pair back until the second comes: models cut between them, and each half alone is not text,

@@ -1,3 +1,4 @@
+import { isWholeJson, withdrawal } from "../protocol/closing.ts";
 import type { AGUIEvent, ContentPart } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
@@ -6,7 +7,6 @@ import { ArgumentsIncompleteError, ArgumentsInvalidError } from "./errors.ts";
 import { Block, type Scope } from "./handle.ts";
 import { PairKeeper } from "./text.ts";
 import type { ToolCallHandle, ToolCallOptions } from "./types.ts";
-import { withdrawal } from "./withdraw.ts";
 
 export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
   readonly resultMessageId: string;
@@ -111,15 +111,4 @@ export function toolResultEvent(
     content: typeof content === "string" ? content : [...content],
     role: "tool",
   };
-}
-
-/** Whether a call may be ended with these arguments; none at all stand for `{}`. */
-export function isWholeJson(args: string): boolean {
-  if (args === "") return true;
-  try {
-    JSON.parse(args);
-    return true;
-  } catch {
-    return false;
-  }
 }

@@ -1,3 +1,4 @@
+import { isWholeJson } from "./closing.ts";
 import type { AGUIEvent, AGUIEventOf } from "./events.ts";
 import { checkForm, checkKind, checkOpen, checkOwner, known, put, refuse, whose, without } from "./items.ts";
 import type { OpenCall, Wire } from "./wire.ts";
@@ -69,7 +70,7 @@ export function endCall(w: Wire, event: AGUIEventOf<"TOOL_CALL_END">): Wire {
   const calls = without(w.calls, id);
   const call = w.known.get(id);
   if (item.gone || call === undefined) return { ...w, calls };
-  if (w.strict && !isWhole(item.args)) {
+  if (w.strict && !isWholeJson(item.args)) {
     // A front end that runs a call at its END would run it with {}.
     refuse("args-partial", event, id, "its arguments are not whole JSON; take it back with a MESSAGES_SNAPSHOT first");
   }
@@ -102,18 +103,7 @@ export function answerCall(w: Wire, event: AGUIEventOf<"TOOL_CALL_RESULT">): Wir
 }
 
 export function checkWhole(args: string | undefined, event: AGUIEvent, id: string, when: string): void {
-  if (args !== undefined && !isWhole(args)) {
+  if (args !== undefined && !isWholeJson(args)) {
     refuse("args-not-json", event, id, `call "${id}" is ${when}, but its arguments are not JSON`);
-  }
-}
-
-/** Empty arguments count as `{}`. */
-function isWhole(args: string): boolean {
-  if (args === "") return true;
-  try {
-    JSON.parse(args);
-    return true;
-  } catch {
-    return false;
   }
 }

@@ -1,3 +1,5 @@
+import type { Path } from "./words.ts";
+
 /** How long an id of the wire may be, in UTF-16 units. Ids become keys of rows and indexes; longer ones are an attack or a mistake. */
 export const MAX_ID_LENGTH = 1024;
 
@@ -20,4 +22,13 @@ export function idProblem(id: string): string | undefined {
   const lone = /\p{Cs}/u.exec(id);
   if (lone) return `must not contain a lone surrogate (at ${lone.index})`;
   return undefined;
+}
+
+/** Kinds of things that get an id of their own, each with its letter: ids of different kinds never meet. */
+const letters = { message: "m", reasoning: "r", call: "c", result: "t", activity: "a", interrupt: "i" } as const;
+export type IdKind = keyof typeof letters;
+
+/** The `ordinal`-th id of its kind at a place: the same in every attempt. `prefix` names the run, and keeps runs apart. */
+export function idAt(prefix: string, path: Path, kind: IdKind, ordinal: number): string {
+  return `${prefix}:${path === "" ? "" : `${path}:`}${letters[kind]}${ordinal}`;
 }

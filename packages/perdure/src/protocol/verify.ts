@@ -40,12 +40,17 @@ import { open, type Wire, withHistory } from "./wire.ts";
 export { ProtocolError, type Rule } from "./rules.ts";
 export {
   closingEvent,
+  hasCall,
+  hasMessage,
+  isAnswered,
   newWire,
   type OpenItem,
   openItems,
   pendingToolCalls,
   type Wire,
   type WireOptions,
+  withClientTools,
+  withHistory,
 } from "./wire.ts";
 
 /**

@@ -177,6 +177,26 @@ export function pendingToolCalls(wire: Wire): readonly string[] {
   return [...wire.waiting];
 }
 
+/** Whether clients hold a message of that id. */
+export function hasMessage(wire: Wire, id: string): boolean {
+  return wire.messages.get(id)?.gone === false;
+}
+
+/** Whether clients hold a call of that id. */
+export function hasCall(wire: Wire, id: string): boolean {
+  return wire.known.get(id)?.gone === false;
+}
+
+/** Whether the call has its result. */
+export function isAnswered(wire: Wire, toolCallId: string): boolean {
+  return wire.known.get(toolCallId)?.answered === true;
+}
+
+/** The wire from when on the client runs other tools. */
+export function withClientTools(wire: Wire, names: readonly string[]): Wire {
+  return { ...wire, clientTools: new Set(names) };
+}
+
 /** What kind of thing a message id names. */
 export function kindOf(message: Message): KnownMessage["kind"] {
   if (message.role === "reasoning" || message.role === "activity") return message.role;
