@@ -1,0 +1,75 @@
+import type { Message } from "../protocol/events.ts";
+import { type Json, jsonEqual, toJson } from "../protocol/json.ts";
+
+/** What a client holds. */
+export interface HeldByClient {
+  readonly messages: readonly Message[];
+  readonly state: unknown;
+}
+
+/** Whether two clients hold the same conversation and the same state. */
+export function equalTranscripts(a: HeldByClient, b: HeldByClient): boolean {
+  return jsonEqual(normaliseTranscript(a), normaliseTranscript(b));
+}
+
+/**
+ * A transcript without what may differ between two clients of the same story: ids are renamed in order of appearance, the results of one
+ * turn stand in the order of its calls, and what shows nothing is left out: empty reasoning and activities, an assistant's empty text, and
+ * a message that has nothing else.
+ */
+export function normaliseTranscript({ messages, state }: HeldByClient): Json {
+  const names = new Map<string, string>();
+  const rename = (id: string): string => {
+    const name = names.get(id) ?? `#${names.size}`;
+    names.set(id, name);
+    return name;
+  };
+  const renamed = inCallOrder(messages.map(withoutEmptyText).filter(showsSomething)).map((message) => ({
+    ...message,
+    id: rename(message.id),
+    ...("toolCalls" in message && {
+      toolCalls: message.toolCalls?.map((call) => ({ ...call, id: rename(call.id) })),
+    }),
+    ...("toolCallId" in message && { toolCallId: rename(message.toolCallId) }),
+    ...(message.subagentRunId !== undefined && { subagentRunId: rename(message.subagentRunId) }),
+  }));
+  return { messages: toJson(renamed, "transcript"), state: toJson(state, "state") };
+}
+
+function withoutEmptyText(message: Message): Message {
+  if (message.role !== "assistant") return message;
+  const { content, toolCalls, ...rest } = message;
+  return {
+    ...rest,
+    ...(content !== undefined && content !== "" && { content }),
+    ...(toolCalls !== undefined && toolCalls.length > 0 && { toolCalls }),
+  };
+}
+
+function showsSomething(message: Message): boolean {
+  switch (message.role) {
+    case "reasoning":
+      return message.content !== "";
+    case "activity":
+      return Object.keys(message.content).length > 0;
+    case "assistant":
+      return message.content !== undefined || message.toolCalls !== undefined;
+    default:
+      return true;
+  }
+}
+
+/** Results follow the message that made the calls, each when it was ready. */
+function inCallOrder(messages: readonly Message[]): readonly Message[] {
+  let turn = 0;
+  let order: readonly string[] = [];
+  return messages
+    .map((message, i) => {
+      if (message.role === "tool") return { message, turn, rank: 1 + order.indexOf(message.toolCallId) };
+      turn = i;
+      order = message.role === "assistant" ? (message.toolCalls ?? []).map(({ id }) => id) : [];
+      return { message, turn, rank: 0 };
+    })
+    .sort((a, b) => a.turn - b.turn || a.rank - b.rank)
+    .map(({ message }) => message);
+}

@@ -1,0 +1,392 @@
+/**
+ * The fold: what a log comes to. One pure function for driver, HTTP, CLI and browser; whoever wants to know something of a run asks it.
+ * It owns what entries mean. It decides nothing, and it trusts nothing: an entry that cannot follow what was before is an error.
+ *
+ * F1. Incremental: `fold(b, fold(a))` is `fold([...a, ...b])`. A state that was handed out never changes.
+ * F2. An entry costs the same however long the log is: maps are copied once between two looks at them, and only those that change;
+ *     messages are reduced when they are asked for ({@link HeldMessages}).
+ * F3. Committed state is what the first leg's request brought (`{}` if nothing), then the patches of `state`, `interrupt.opened` and
+ *     `step.finished` (ok), each as it stands: nothing is rebased here. Where the runtime chose another start (the agent's initial, the
+ *     thread's last), a `state` fact right behind `leg.started` says so.
+ * F4. Shown state is what the STATE frames say, beginning with the first leg's request like the committed one. A reference STATE_SNAPSHOT
+ *     shows the committed state at its place; published drafts travel as events.
+ * F5. Messages are the reduction of the frames, nothing else: what a request brought is in its RUN_STARTED. Two exceptions: a client's
+ *     result that came in while the leg was open has no frame, so it is taken from its `step.finished`; and `transcript` stands for frames
+ *     that were pruned.
+ * F6. Every frame is verified again. The verifier refuses what a driver adds before it is appended, and what a file holds before it is sent.
+ * F7. A run goes on with its thread: folded onto the thread's earlier run, it begins with that one's messages and wire.
+ * F8. A `step.attempt` runs until `step.failed`, `step.finished`, or the `interrupt.opened` of its suspension. What a frame shows belongs
+ *     to the innermost attempt that runs at the frame's lane.
+ */
+import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
+import { HeldMessages } from "../protocol/held-messages.ts";
+import { apply, type Patch } from "../protocol/patch.ts";
+import { isAnswered, newWire, verify, withClientTools, withHistory } from "../protocol/verify.ts";
+import type { Path } from "../protocol/words.ts";
+import type { Entry, Fact, Frame, Interrupt } from "./entries.ts";
+import { LogError } from "./log-error.ts";
+import { type RenderSource, render, threadIdOf } from "./render.ts";
+import type { Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
+import { afterShowing, newRunning } from "./running.ts";
+import { resultContent, resultId } from "./tool-result.ts";
+
+export type { Asked, Attempt, EndedLeg, Noted, Running, RunState, StepState } from "./run-state.ts";
+
+/** What a thread held before the run, where its earlier runs are not at hand. */
+export interface History {
+  readonly messages: readonly Message[];
+}
+
+/**
+ * The run after `entries`.
+ *
+ * @param entries - from the first one, or those behind `from`
+ * @param from - the run so far; at the first entry of a run, the thread before it
+ * @throws {@link LogError}, `ProtocolError` or `PatchError` when an entry cannot follow what was before
+ */
+export function fold(entries: Iterable<Entry>, from?: RunState | History): RunState {
+  const folding = new Folding(from);
+  for (const entry of entries) folding.add(entry);
+  return folding.state;
+}
+
+/** What a reader is sent. */
+export interface Rendered {
+  readonly seq: number;
+  readonly event: AGUIEvent;
+}
+
+/** The events that `entries` show, in order; in the end, the run after them. */
+export function* rendered(entries: Iterable<Entry>, from?: RunState | History): Generator<Rendered, RunState> {
+  const folding = new Folding(from);
+  for (const entry of entries) {
+    const event = folding.add(entry);
+    if (event !== undefined) yield { seq: entry.seq, event };
+  }
+  return folding.state;
+}
+
+/** A fold in progress, for those who take entries as they come. */
+export class Folding {
+  #now: Scalars;
+  readonly #steps: Shared<Path, StepState>;
+  readonly #running: Shared<Path, Running>;
+  readonly #interrupts: Shared<string, Interrupt>;
+  readonly #answers: Shared<string, Noted<"interrupt.answered">>;
+  readonly #subagents: Shared<string, AGUIEventOf<"SUBAGENT_STARTED">>;
+  #state: RunState | undefined;
+
+  constructor(from?: RunState | History) {
+    const state = from !== undefined && "run" in from ? from : undefined;
+    this.#state = state;
+    this.#now = state === undefined ? blank(from?.messages ?? []) : scalarsOf(state);
+    this.#steps = new Shared(state?.steps);
+    this.#running = new Shared(state?.running);
+    this.#interrupts = new Shared(state?.interrupts);
+    this.#answers = new Shared(state?.answers);
+    this.#subagents = new Shared(state?.subagents);
+  }
+
+  /** @throws {@link LogError} while the log has no entry */
+  get state(): RunState {
+    if (this.#state !== undefined) return this.#state;
+    const { run, held, ...rest } = this.#now;
+    if (run === undefined) throw new LogError(null, "the log", "it has no entry");
+    this.#state = {
+      ...rest,
+      run,
+      steps: this.#steps.look(),
+      running: this.#running.look(),
+      interrupts: this.#interrupts.look(),
+      answers: this.#answers.look(),
+      subagents: this.#subagents.look(),
+      held,
+      get messages() {
+        return held.messages;
+      },
+    };
+    return this.#state;
+  }
+
+  /**
+   * Takes the next entry. After it has thrown, the folding is of no more use; states handed out before stay good.
+   *
+   * @returns the event, if the entry is a frame
+   */
+  add(entry: Entry): AGUIEvent | undefined {
+    this.#state = undefined;
+    if (entry.kind === "run.started") this.#begin(entry);
+    const { run, head } = this.#now;
+    if (run === undefined) throw new LogError(null, describe(entry), "a log begins with run.started");
+    // Gaps are legal: frames may have been pruned.
+    if (entry.seq <= head) throw new LogError(run.uid, describe(entry), `entry ${head} came before it`);
+    this.#set({ head: entry.seq });
+    if (entry.kind === "frame") return this.#show(entry, run);
+    this.#note(entry, run);
+    return undefined;
+  }
+
+  /** A run begins: of the thread's earlier one only what clients hold stays (F7). */
+  #begin(run: Noted<"run.started">): void {
+    const { run: earlier, held, wire, committed, shown } = this.#now;
+    const threadId = threadIdOf(run);
+    if (earlier !== undefined && threadIdOf(earlier) !== threadId) {
+      throw new LogError(run.uid, "run.started", `it is thread "${threadId}"'s, not "${threadIdOf(earlier)}"'s`);
+    }
+    this.#now = { ...blank([]), run, held, wire, committed, shown };
+    for (const map of [this.#steps, this.#running, this.#interrupts, this.#answers, this.#subagents]) map.clear();
+  }
+
+  #note(entry: Exclude<Entry, { kind: "frame" }>, run: Noted<"run.started">): void {
+    const now = this.#now;
+    switch (entry.kind) {
+      case "run.started":
+        return;
+      case "leg.started": {
+        const { request } = entry;
+        const start = now.legs === 0 && { committed: request?.state ?? {}, shown: request?.state ?? {} };
+        this.#set({ leg: entry, legs: now.legs + 1, parked: null, ...start });
+        if (request === null) return;
+        const tools = request.tools.map(({ name }) => name);
+        this.#set({ request, wire: withClientTools(now.wire, tools) });
+        return;
+      }
+      case "leg.finished":
+        if (now.leg?.leg !== entry.leg) throw new LogError(run.uid, describe(entry), `leg ${entry.leg} is not open`);
+        this.#set({ leg: null, lastLeg: { started: now.leg, finished: entry } });
+        return;
+      case "step.started":
+        this.#steps.set(entry.path, { started: entry, waits: null, attempts: [], asked: [] });
+        return;
+      case "step.attempt": {
+        const step = this.#step(entry);
+        this.#steps.set(entry.path, { ...step, waits: null, attempts: [...step.attempts, entry] });
+        this.#running.set(entry.path, newRunning(entry));
+        return;
+      }
+      case "step.failed": {
+        const step = this.#step(entry);
+        if (this.#running.get(entry.path)?.attempt.n !== entry.n) {
+          throw new LogError(run.uid, describe(entry), `attempt ${entry.n} is not running`);
+        }
+        this.#running.delete(entry.path);
+        this.#steps.set(entry.path, { ...step, attempts: ended(step.attempts, { failed: entry }) });
+        return;
+      }
+      case "step.finished":
+        this.#finish(entry, run);
+        return;
+      case "state":
+        this.#commit(entry.patch);
+        return;
+      case "memo":
+        this.#set({ memos: { ...now.memos, [entry.transformer]: entry.value } });
+        return;
+      case "interrupt.opened":
+        this.#open(entry);
+        return;
+      case "interrupt.answered":
+        this.#answer(entry);
+        return;
+      case "inbox.taken":
+        if (entry.item === "cancel") this.#set({ cancelled: true });
+        if (entry.item === "abandon") this.#set({ abandoned: true });
+        return;
+      case "run.parked":
+        this.#set({ parked: entry.why });
+        return;
+      case "run.resumed":
+        this.#set({ parked: null });
+        return;
+      case "transcript":
+        this.#set({ held: HeldMessages.of(entry.messages), wire: withHistory(now.wire, entry.messages) });
+        return;
+      case "run.finished":
+        this.#set({ finished: entry });
+        return;
+      default:
+        entry satisfies never;
+    }
+  }
+
+  #finish(entry: Noted<"step.finished">, run: Noted<"run.started">): void {
+    const step = { ...this.#step(entry), waits: null, finished: entry };
+    const { path, step: kind, toolCallId } = step.started;
+    this.#running.delete(path);
+    this.#steps.set(path, step);
+    if (entry.status === "ok") this.#commit(entry.patch);
+    if (kind !== "client-tool" || toolCallId === undefined) return;
+
+    for (const { interrupt } of step.asked) if (interrupt.kind === "client-tool") this.#interrupts.delete(interrupt.id);
+    const { wire, held } = this.#now;
+    // Else its leg's RUN_STARTED has brought it, under the client's own id (F5).
+    if (entry.via !== "client" || isAnswered(wire, toolCallId)) return;
+    const content = resultContent(step, entry);
+    const result: Message = { id: resultId(run.uid, step), role: "tool", toolCallId, content };
+    this.#set({ held: HeldMessages.of([...held.messages, result]), wire: withHistory(wire, [result]) });
+  }
+
+  #open({ interrupt, patch = [] }: Fact<"interrupt.opened">): void {
+    const { id, path, kind } = interrupt;
+    this.#interrupts.set(id, interrupt);
+    this.#commit(patch);
+    const step = this.#steps.get(path);
+    // A budget's question, and an operator's, may belong to no step.
+    if (step === undefined) return;
+    const suspends = kind === "suspension" && this.#running.get(path) !== undefined;
+    this.#steps.set(path, {
+      ...step,
+      waits: id,
+      asked: [...step.asked, { interrupt, answer: null }],
+      attempts: suspends ? ended(step.attempts, { suspended: id }) : step.attempts,
+    });
+    // What it has shown stays: its state is committed with the question.
+    if (suspends) this.#running.delete(path);
+  }
+
+  #answer(entry: Noted<"interrupt.answered">): void {
+    const interrupt = this.#interrupts.get(entry.id);
+    if (interrupt === undefined) {
+      throw new LogError(
+        this.#now.run?.uid ?? null,
+        `interrupt.answered for "${entry.id}"`,
+        "no such question is open",
+      );
+    }
+    this.#interrupts.delete(entry.id);
+    this.#answers.set(entry.id, entry);
+    const step = this.#steps.get(interrupt.path);
+    if (step === undefined) return;
+    this.#steps.set(interrupt.path, {
+      ...step,
+      waits: step.waits === entry.id ? null : step.waits,
+      asked: step.asked.map((asked) => (asked.interrupt.id === entry.id ? { ...asked, answer: entry } : asked)),
+    });
+  }
+
+  #show(frame: Frame, run: Noted<"run.started">): AGUIEvent {
+    const { leg, lastLeg, committed, shown, held, wire } = this.#now;
+    const source: RenderSource = {
+      ...{ run, leg, lastLeg, committed, steps: this.#steps, running: this.#running },
+      get messages() {
+        return held.messages;
+      },
+    };
+    const event = render(source, frame);
+    const verified = verify(wire, event, frame.path);
+    const owner = this.#owner(frame.path);
+    if (owner !== undefined) {
+      const after = afterShowing(owner, event, wire, held);
+      if (after !== owner) this.#running.set(after.attempt.path, after);
+    }
+    this.#set({ wire: verified, held: held.after(event) });
+    if (event.type === "STATE_SNAPSHOT") this.#set({ shown: event.snapshot });
+    else if (event.type === "STATE_DELTA") this.#set({ shown: apply(shown, event.delta) });
+    else if (event.type === "SUBAGENT_STARTED") this.#subagents.set(event.subagentRunId, event);
+    else if (event.type === "SUBAGENT_FINISHED" || event.type === "SUBAGENT_ERROR") {
+      this.#subagents.delete(event.subagentRunId);
+    }
+    return event;
+  }
+
+  /** The innermost attempt that runs at a lane (F8). */
+  #owner(lane: Path): Running | undefined {
+    for (let path: string = lane; this.#running.size > 0; path = path.slice(0, Math.max(0, path.lastIndexOf(".")))) {
+      const running = this.#running.get(path as Path);
+      if (running !== undefined || path === "") return running;
+    }
+    return undefined;
+  }
+
+  #step(entry: Fact & { readonly path: Path }): StepState {
+    const step = this.#steps.get(entry.path);
+    const uid = this.#now.run?.uid ?? null;
+    if (step === undefined) throw new LogError(uid, `${entry.kind} of step ${entry.path}`, "there is no such step");
+    if (step.finished) throw new LogError(uid, `${entry.kind} of step ${entry.path}`, "the step has finished already");
+    return step;
+  }
+
+  #commit(patch: Patch): void {
+    if (patch.length > 0) this.#set({ committed: apply(this.#now.committed, patch) });
+  }
+
+  #set(change: Partial<Scalars>): void {
+    Object.assign(this.#now, change);
+  }
+}
+
+/** What is neither a map of things nor reduced when asked for. */
+type Scalars = Omit<RunState, "run" | "messages" | MapName> & { readonly run: RunState["run"] | undefined };
+type MapName = "steps" | "running" | "interrupts" | "answers" | "subagents";
+
+function blank(messages: readonly Message[]): Scalars {
+  return {
+    run: undefined,
+    head: -1,
+    ...{ leg: null, lastLeg: null, legs: 0, request: null, finished: null, parked: null },
+    ...{ cancelled: false, abandoned: false, memos: {} },
+    ...{ committed: {}, shown: {} },
+    held: HeldMessages.of(messages),
+    wire: newWire({ messages, strict: true }),
+  };
+}
+
+function scalarsOf(state: RunState): Scalars {
+  const { run, head, leg, lastLeg, legs, request, finished, parked, cancelled, abandoned } = state;
+  const { memos, committed, shown, held, wire } = state;
+  return {
+    ...{ run, head, leg, lastLeg, legs, request, finished, parked, cancelled, abandoned },
+    ...{ memos, committed, shown, held, wire },
+  };
+}
+
+/** A map that is copied when it is changed, once between two looks at it (F2). */
+class Shared<K, V> {
+  #seen: ReadonlyMap<K, V>;
+  #own: Map<K, V> | undefined;
+
+  constructor(map: ReadonlyMap<K, V> = new Map()) {
+    this.#seen = map;
+  }
+
+  get size(): number {
+    return (this.#own ?? this.#seen).size;
+  }
+
+  get(key: K): V | undefined {
+    return (this.#own ?? this.#seen).get(key);
+  }
+
+  set(key: K, value: V): void {
+    this.#mine().set(key, value);
+  }
+
+  delete(key: K): void {
+    if (this.get(key) !== undefined) this.#mine().delete(key);
+  }
+
+  clear(): void {
+    this.#own = new Map();
+  }
+
+  /** The map as it is now. It will not change any more. */
+  look(): ReadonlyMap<K, V> {
+    if (this.#own !== undefined) this.#seen = this.#own;
+    this.#own = undefined;
+    return this.#seen;
+  }
+
+  #mine(): Map<K, V> {
+    this.#own ??= new Map(this.#seen);
+    return this.#own;
+  }
+}
+
+/** The attempts with what became of the last one. */
+function ended(attempts: readonly Attempt[], how: Pick<Attempt, "failed" | "suspended">): readonly Attempt[] {
+  return attempts.map((attempt, i) => (i === attempts.length - 1 ? { ...attempt, ...how } : attempt));
+}
+
+function describe(entry: Entry): string {
+  return `entry ${entry.seq} (${entry.kind})`;
+}

@@ -1,0 +1,44 @@
+import { type AGUIEventOf, event, type Interrupt as WireInterrupt } from "../protocol/events.ts";
+import { isJsonObject } from "../protocol/json.ts";
+import type { Interrupt, InterruptKind } from "./entries.ts";
+
+/** Who may answer a question decides where it is listed. */
+const answeredBy: { readonly [K in InterruptKind]: "human" | "client" | "operator" } = {
+  approval: "human",
+  question: "human",
+  suspension: "human",
+  "unknown-write": "human",
+  budget: "human",
+  "client-tool": "client",
+  poisoned: "operator",
+  "contract-changed": "operator",
+  diverged: "operator",
+};
+
+/** Whether clients are told of it: a `resume` entry can answer it. */
+export function isListed(interrupt: Interrupt): boolean {
+  return answeredBy[interrupt.kind] === "human";
+}
+
+/** A question as RUN_FINISHED and the inbox list it. */
+export function wireInterrupt({ id, reason, message, toolCallId, schema, ...rest }: Interrupt): WireInterrupt {
+  const { kind, audience, expiresAt, metadata } = rest;
+  return {
+    id,
+    reason,
+    message,
+    ...(toolCallId !== undefined && { toolCallId }),
+    // A schema that accepts anything may be written as `true`; the wire knows objects only.
+    responseSchema: isJsonObject(schema) ? { ...schema } : {},
+    ...(expiresAt !== null && { expiresAt: new Date(expiresAt).toISOString() }),
+    metadata: { ...(isJsonObject(metadata) ? metadata : {}), kind, ...(audience !== null && { audience }) },
+  };
+}
+
+/** Tells clients of a question at once, while the leg goes on; and again when it is closed. */
+export function interruptEvent(
+  interrupt: Interrupt,
+  state: "open" | "answered" | "expired" | "withdrawn",
+): AGUIEventOf<"CUSTOM"> {
+  return event("CUSTOM", { name: "perdure.interrupt", value: { ...wireInterrupt(interrupt), state } });
+}

@@ -1,0 +1,64 @@
+import type { AGUIEvent } from "../protocol/events.ts";
+import { event } from "../protocol/events.ts";
+import { jsonEqual } from "../protocol/json.ts";
+import { reduceMessages } from "../protocol/reduce.ts";
+import { closingEvent, type OpenItem, openItems } from "../protocol/verify.ts";
+import type { Path } from "../protocol/words.ts";
+import type { Fact, Frame, FrameRef, NewEntry } from "./entries.ts";
+import { LogError } from "./log-error.ts";
+import { render } from "./render.ts";
+import type { RunState } from "./run-state.ts";
+import { isWithin, stubbornActivities, withoutAttempt } from "./running.ts";
+
+/**
+ * Takes a cut or failed attempt back from the screen, as one batch: clients end with what they would hold had it never begun, so that the
+ * next attempt can say the same under the same ids. Each part is there only where something was shown; where nothing was, the fact stands
+ * alone. CUSTOM and RAW cannot be taken back.
+ *
+ * The snapshot comes first: a call that is gone may be ended with partial arguments, and no client runs it then.
+ *
+ * @param state - the run while the attempt is running; of several attempts that are cut, each on top of the one before
+ * @param cut - says which attempt, and what is known of it
+ * @throws {@link LogError} when that attempt is not running
+ */
+export function retract(state: RunState, cut: Fact<"step.failed">): readonly NewEntry[] {
+  const { path, n } = cut;
+  const running = state.running.get(path);
+  if (running?.attempt.n !== n) {
+    throw new LogError(state.run.uid, `the retraction of attempt ${n} of step ${path}`, "that attempt is not running");
+  }
+  const snapshot = refFrame(path, { of: "MESSAGES_SNAPSHOT", without: { path, n } });
+  const changes = reduceMessages(state.messages, render(state, snapshot)) !== state.messages;
+  const open = openItems(state.wire).filter(({ lane }) => isWithin((lane ?? "") as Path, path));
+  const activities = stubbornActivities(state.messages, running, withoutAttempt(state.messages, running));
+  const isStateShown = running.state && !jsonEqual(state.shown, state.committed);
+  return [
+    ...(changes ? [snapshot] : []),
+    ...endsOf(open, (item) => item.kind !== "step" && item.kind !== "subagent"),
+    ...endsOf(open, (item) => item.kind === "step"),
+    ...endsOf(open, (item) => item.kind === "subagent"),
+    ...activities.map(({ id, activityType }) =>
+      frame(path, event("ACTIVITY_SNAPSHOT", { messageId: id, activityType, content: {} })),
+    ),
+    ...(isStateShown ? [refFrame(path, { of: "STATE_SNAPSHOT" })] : []),
+    cut,
+  ];
+}
+
+function endsOf(open: readonly OpenItem[], wanted: (item: OpenItem) => boolean): readonly Frame[] {
+  return open.filter(wanted).map((item) => frame((item.lane ?? "") as Path, endOf(item)));
+}
+
+function endOf(item: OpenItem): AGUIEvent {
+  return item.kind === "subagent"
+    ? event("SUBAGENT_ERROR", { subagentRunId: item.id, message: "its attempt was cut", code: "CUT" })
+    : closingEvent(item);
+}
+
+function frame(path: Path, event: AGUIEvent): Frame {
+  return { kind: "frame", path, event };
+}
+
+function refFrame(path: Path, ref: FrameRef): Frame {
+  return { kind: "frame", path, ref };
+}

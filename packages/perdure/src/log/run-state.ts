@@ -1,0 +1,89 @@
+/** What a run comes to: the value of the fold. Everything in it is immutable and may be kept. */
+import type { AGUIEventOf, Message } from "../protocol/events.ts";
+import type { HeldMessages } from "../protocol/held-messages.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Wire } from "../protocol/verify.ts";
+import type { Path } from "../protocol/words.ts";
+import type { Entry, FactKind, Interrupt, LegRequest } from "./entries.ts";
+
+/** A fact with its place and time in the log. */
+export type Noted<K extends FactKind> = Extract<Entry, { kind: K }>;
+
+/** One try at a step. */
+export interface Attempt extends Noted<"step.attempt"> {
+  readonly failed?: Noted<"step.failed">;
+  /** The id of the question with which it suspended itself. */
+  readonly suspended?: string;
+}
+
+/** A question that belongs to a step, with its answer. */
+export interface Asked {
+  readonly interrupt: Interrupt;
+  readonly answer: Noted<"interrupt.answered"> | null;
+}
+
+export interface StepState {
+  readonly started: Noted<"step.started">;
+  /** Id of the open question that it waits for. */
+  readonly waits: string | null;
+  readonly attempts: readonly Attempt[];
+  /** In the order of opening. */
+  readonly asked: readonly Asked[];
+  readonly finished?: Noted<"step.finished">;
+}
+
+/** An attempt that has no outcome yet, and what clients were shown of it. */
+export interface Running {
+  readonly attempt: Attempt;
+  /** The messages and activities that it began or changed, each as it was before; `null`: it was not there. */
+  readonly messages: ReadonlyMap<string, Message | null>;
+  readonly calls: ReadonlySet<string>;
+  /** Whether it published state. */
+  readonly state: boolean;
+}
+
+/** A leg that has ended. */
+export interface EndedLeg {
+  readonly started: Noted<"leg.started">;
+  readonly finished: Noted<"leg.finished">;
+}
+
+export interface RunState {
+  readonly run: Noted<"run.started">;
+  /** The last seq. */
+  readonly head: number;
+
+  /** The open one. */
+  readonly leg: Noted<"leg.started"> | null;
+  readonly lastLeg: EndedLeg | null;
+  /** How many have started. */
+  readonly legs: number;
+  /** Of the newest leg that has one: client tools and context come from it. */
+  readonly request: LegRequest | null;
+  readonly finished: Noted<"run.finished"> | null;
+  /** Why it rests, if it does. */
+  readonly parked: string | null;
+  readonly cancelled: boolean;
+  readonly abandoned: boolean;
+
+  readonly steps: ReadonlyMap<Path, StepState>;
+  /** Attempts without an outcome, by the path of their step. */
+  readonly running: ReadonlyMap<Path, Running>;
+  /** Open questions by id, rows of client tools too. */
+  readonly interrupts: ReadonlyMap<string, Interrupt>;
+  readonly answers: ReadonlyMap<string, Noted<"interrupt.answered">>;
+  readonly memos: Readonly<Record<string, Json>>;
+
+  /** What the facts say. */
+  readonly committed: Json;
+  /** What clients hold. */
+  readonly shown: Json;
+  /** The messages of a reader who has read everything, the thread's earlier ones included. Reduced when asked for, then kept. */
+  readonly messages: readonly Message[];
+  /** {@link messages}, before anybody asked. */
+  readonly held: HeldMessages;
+  /** The verifier's state, for the next frame of the thread. */
+  readonly wire: Wire;
+  /** Open subagents, by id: how each was announced. */
+  readonly subagents: ReadonlyMap<string, AGUIEventOf<"SUBAGENT_STARTED">>;
+}

@@ -1,0 +1,41 @@
+import { idAt } from "../protocol/ids.ts";
+import type { Uid } from "../protocol/words.ts";
+import type { Fact } from "./entries.ts";
+import type { StepState } from "./run-state.ts";
+
+/** The id of the message that holds a call's result. */
+export function resultId(run: Uid, step: StepState): string {
+  return idAt(run, step.started.path, "result", 0);
+}
+
+/**
+ * The result of a call, as clients and the model read it. Text stays as it is, everything else is JSON text. Where a human has changed the
+ * arguments, the result says so: the history keeps those that the model wrote.
+ */
+export function resultContent(step: StepState, finished: Fact<"step.finished">): string {
+  const edited = step.attempts.findLast((attempt) => attempt.edited !== undefined)?.edited;
+  switch (finished.status) {
+    case "ok": {
+      const { output } = finished;
+      if (edited !== undefined) return JSON.stringify({ output, argumentsEditedByHuman: edited });
+      return typeof output === "string" ? output : JSON.stringify(output);
+    }
+    case "error": {
+      if (finished.applied === "unknown") return "may have been applied";
+      const { code, message } = finished.error;
+      return JSON.stringify({
+        error: { code, message },
+        // The model must not try again what is done.
+        ...(finished.applied === "yes" && {
+          applied: "yes",
+          ...(finished.output !== undefined && { output: finished.output }),
+        }),
+        ...(edited !== undefined && { argumentsEditedByHuman: edited }),
+      });
+    }
+    case "cancelled":
+      return "cancelled";
+    default:
+      return finished satisfies never;
+  }
+}

@@ -1,0 +1,81 @@
+import { type OpenChunk, withChunkId, withChunks } from "./chunk-lanes.ts";
+import type { AGUIEvent, Message } from "./events.ts";
+import { reduceMessages } from "./reduce.ts";
+
+/** After so many events nobody asked about, they are reduced anyway, so that they can be let go. */
+const LONGEST_WAIT = 1024;
+
+type Reduced = { readonly messages: readonly Message[]; readonly chunks: readonly OpenChunk[] };
+type Waiting = { readonly before: HeldMessages; readonly event: AGUIEvent; readonly length: number };
+
+/**
+ * The messages that a reader holds, as an immutable value. To take an event costs the same however many messages there are: they are
+ * reduced when somebody asks, and then the deltas of one block are first joined, so that the list is copied once per block.
+ */
+export class HeldMessages {
+  /** Which of the two it is changes when somebody asks; what it stands for never does. */
+  #content: Reduced | Waiting;
+
+  private constructor(content: Reduced | Waiting) {
+    this.#content = content;
+  }
+
+  static of(messages: readonly Message[]): HeldMessages {
+    return new HeldMessages({ messages, chunks: [] });
+  }
+
+  after(event: AGUIEvent): HeldMessages {
+    let length = "before" in this.#content ? this.#content.length + 1 : 1;
+    if (length > LONGEST_WAIT) {
+      this.#reduced();
+      length = 1;
+    }
+    return new HeldMessages({ before: this, event, length });
+  }
+
+  get messages(): readonly Message[] {
+    return this.#reduced().messages;
+  }
+
+  #reduced(): Reduced {
+    const events: AGUIEvent[] = [];
+    let content = this.#content;
+    while ("before" in content) {
+      events.push(content.event);
+      content = content.before.#content;
+    }
+    let { messages, chunks } = content;
+    for (const event of joined(events.reverse())) {
+      messages = reduceMessages(messages, withChunkId(chunks, event));
+      chunks = withChunks(chunks, event);
+    }
+    const reduced = { messages, chunks };
+    this.#content = reduced;
+    return reduced;
+  }
+}
+
+/** The events with the deltas of one block that follow each other made one. */
+function joined(events: readonly AGUIEvent[]): readonly AGUIEvent[] {
+  const result: AGUIEvent[] = [];
+  for (const event of events) {
+    const last = result.at(-1);
+    const both = last === undefined ? undefined : join(last, event);
+    if (both === undefined) result.push(event);
+    else result[result.length - 1] = both;
+  }
+  return result;
+}
+
+function join(a: AGUIEvent, b: AGUIEvent): AGUIEvent | undefined {
+  if (a.metadata !== undefined || b.metadata !== undefined) return undefined;
+  switch (a.type) {
+    case "TEXT_MESSAGE_CONTENT":
+    case "REASONING_MESSAGE_CONTENT":
+      return b.type === a.type && b.messageId === a.messageId ? { ...a, delta: a.delta + b.delta } : undefined;
+    case "TOOL_CALL_ARGS":
+      return b.type === a.type && b.toolCallId === a.toolCallId ? { ...a, delta: a.delta + b.delta } : undefined;
+    default:
+      return undefined;
+  }
+}
