@@ -24,6 +24,7 @@ import { apply, type Patch } from "../protocol/patch.ts";
 import { isAnswered, newWire, verify, withClientTools, withHistory } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Entry, Fact, Frame, Interrupt } from "./entries.ts";
+import { clientCall } from "./interrupts.ts";
 import { LogError } from "./log-error.ts";
 import { type RenderSource, render, threadIdOf } from "./render.ts";
 import type { Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
@@ -155,9 +156,12 @@ export class Folding {
         if (now.leg?.leg !== entry.leg) throw new LogError(run.uid, describe(entry), `leg ${entry.leg} is not open`);
         this.#set({ leg: null, lastLeg: { started: now.leg, finished: entry } });
         return;
-      case "step.started":
-        this.#steps.set(entry.path, { started: entry, waits: null, attempts: [], asked: [] });
+      case "step.started": {
+        const call = entry.step === "client-tool" ? clientCall(entry) : undefined;
+        if (call !== undefined) this.#interrupts.set(call.id, call);
+        this.#steps.set(entry.path, { started: entry, waits: call?.id ?? null, attempts: [], asked: [] });
         return;
+      }
       case "step.attempt": {
         const step = this.#step(entry);
         this.#steps.set(entry.path, { ...step, waits: null, attempts: [...step.attempts, entry] });
@@ -217,7 +221,7 @@ export class Folding {
     if (entry.status === "ok") this.#commit(entry.patch);
     if (kind !== "client-tool" || toolCallId === undefined) return;
 
-    for (const { interrupt } of step.asked) if (interrupt.kind === "client-tool") this.#interrupts.delete(interrupt.id);
+    this.#interrupts.delete(toolCallId);
     const { wire, held } = this.#now;
     // Else its leg's RUN_STARTED has brought it, under the client's own id (F5).
     if (entry.via !== "client" || isAnswered(wire, toolCallId)) return;

@@ -1,7 +1,7 @@
 import { withoutCalls } from "../protocol/closing.ts";
 import { type AGUIEvent, event, type Message, PROTOCOL_VERSION } from "../protocol/events.ts";
 import { type OpenItem, openItems } from "../protocol/verify.ts";
-import { interruptEvent, isListed } from "./interrupt-event.ts";
+import { interruptEvent, isListed } from "./interrupts.ts";
 import { LogError } from "./log-error.ts";
 import { legEnding } from "./render.ts";
 import type { RunState } from "./run-state.ts";

@@ -1,6 +1,6 @@
 import { type AGUIEventOf, event, type Interrupt as WireInterrupt } from "../protocol/events.ts";
 import { isJsonObject } from "../protocol/json.ts";
-import type { Interrupt, InterruptKind } from "./entries.ts";
+import type { Fact, Interrupt, InterruptKind } from "./entries.ts";
 
 /** Who may answer a question decides where it is listed. */
 const answeredBy: { readonly [K in InterruptKind]: "human" | "client" | "operator" } = {
@@ -18,6 +18,15 @@ const answeredBy: { readonly [K in InterruptKind]: "human" | "client" | "operato
 /** Whether clients are told of it: a `resume` entry can answer it. */
 export function isListed(interrupt: Interrupt): boolean {
   return answeredBy[interrupt.kind] === "human";
+}
+
+/** A call that the client runs waits like a question, under the call's own id; its step is all the log says of it. */
+export function clientCall({ path, name, toolCallId }: Fact<"step.started">): Interrupt | undefined {
+  if (toolCallId === undefined) return undefined;
+  return {
+    ...{ id: toolCallId, path, kind: "client-tool", reason: "client-tool", message: name, toolCallId },
+    ...{ schema: true, argsHash: null, audience: null, expiresAt: null },
+  };
 }
 
 /** A question as RUN_FINISHED and the inbox list it. */
