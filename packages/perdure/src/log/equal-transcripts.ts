@@ -14,7 +14,7 @@ export function equalTranscripts(a: HeldByClient, b: HeldByClient): boolean {
 
 /**
  * A transcript without what may differ between two clients of the same story: ids are renamed in order of appearance, the results of one
- * turn stand in the order of its calls, and what shows nothing is left out: empty reasoning and activities, an assistant's empty text, and
+ * turn stand behind its calls, in their order, and what shows nothing is left out: empty reasoning and activities, an assistant's empty text, and
  * a message that has nothing else.
  */
 export function normaliseTranscript({ messages, state }: HeldByClient): Json {
@@ -59,17 +59,20 @@ function showsSomething(message: Message): boolean {
   }
 }
 
-/** Results follow the message that made the calls, each when it was ready. */
+/** Each result behind the message that made its call, as a client of 1.0 has it; one of 0.0.45 has it where it came. */
 function inCallOrder(messages: readonly Message[]): readonly Message[] {
-  let turn = 0;
-  let order: readonly string[] = [];
+  const calls = new Map<string, { owner: number; rank: number }>();
+  messages.forEach((message, owner) => {
+    if (message.role !== "assistant") return;
+    message.toolCalls?.forEach(({ id }, i) => {
+      calls.set(id, { owner, rank: i + 1 });
+    });
+  });
   return messages
     .map((message, i) => {
-      if (message.role === "tool") return { message, turn, rank: 1 + order.indexOf(message.toolCallId) };
-      turn = i;
-      order = message.role === "assistant" ? (message.toolCalls ?? []).map(({ id }) => id) : [];
-      return { message, turn, rank: 0 };
+      const call = message.role === "tool" ? calls.get(message.toolCallId) : undefined;
+      return { message, ...(call ?? { owner: i, rank: 0 }) };
     })
-    .sort((a, b) => a.turn - b.turn || a.rank - b.rank)
+    .sort((a, b) => a.owner - b.owner || a.rank - b.rank)
     .map(({ message }) => message);
 }

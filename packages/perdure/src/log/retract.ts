@@ -8,7 +8,7 @@ import type { Fact, Frame, FrameRef, NewEntry } from "./entries.ts";
 import { LogError } from "./log-error.ts";
 import { render } from "./render.ts";
 import type { RunState } from "./run-state.ts";
-import { isWithin, stubbornActivities, withoutAttempt } from "./running.ts";
+import { isWithin } from "./running.ts";
 
 /**
  * Takes a cut or failed attempt back from the screen, as one batch: clients end with what they would hold had it never begun, so that the
@@ -30,16 +30,12 @@ export function retract(state: RunState, cut: Fact<"step.failed">): readonly New
   const snapshot = refFrame(path, { of: "MESSAGES_SNAPSHOT", without: { path, n } });
   const changes = reduceMessages(state.messages, render(state, snapshot)) !== state.messages;
   const open = openItems(state.wire).filter(({ lane }) => isWithin((lane ?? "") as Path, path));
-  const activities = stubbornActivities(state.messages, running, withoutAttempt(state.messages, running));
   const isStateShown = running.state && !jsonEqual(state.shown, state.committed);
   return [
     ...(changes ? [snapshot] : []),
     ...endsOf(open, (item) => item.kind !== "step" && item.kind !== "subagent"),
     ...endsOf(open, (item) => item.kind === "step"),
     ...endsOf(open, (item) => item.kind === "subagent"),
-    ...activities.map(({ id, activityType }) =>
-      frame(path, event("ACTIVITY_SNAPSHOT", { messageId: id, activityType, content: {} })),
-    ),
     ...(isStateShown ? [refFrame(path, { of: "STATE_SNAPSHOT" })] : []),
     cut,
   ];

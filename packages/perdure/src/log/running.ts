@@ -67,34 +67,43 @@ function withCall(
 /**
  * The messages without what an attempt has shown: what it began is gone, what it changed is as it was.
  *
- * Clients keep all their reasoning when a snapshot carries none. Where the attempt's is all there is, its first one stays, empty; and so do
- * texts before it, because a repeated attempt goes on with what has its id, where it stands.
+ * Not all can go. Clients keep all their reasoning when a snapshot carries none: where the attempt's is all there is, its first one stays,
+ * empty. Activities stay, empty, where they stand: the attempt's next try goes on with them, and beside those of calls that run at the same
+ * time there is no other way to keep their order. So texts of the attempt that stand before such a thing stay too.
  */
-export function withoutAttempt(
-  messages: readonly Message[],
-  { messages: touched, calls }: Running,
-): readonly Message[] {
+export function withoutAttempt(messages: readonly Message[], running: Running): readonly Message[] {
+  const { messages: touched, calls } = running;
   const isBegun = (message: Message) => touched.get(message.id) === null;
-  const isHeldOpen = messages.some((message) => message.role === "reasoning" && !isBegun(message));
-  const anchor = isHeldOpen ? -1 : messages.findIndex((message) => message.role === "reasoning");
+  const keepsReasoning = messages.some((message) => message.role === "reasoning" && !isBegun(message));
+  const firstReasoning = keepsReasoning ? -1 : messages.findIndex((message) => message.role === "reasoning");
+  const lastActivity = messages.findLastIndex((message) => message.role === "activity" && isBegun(message));
+  const anchor = Math.max(firstReasoning, lastActivity);
   return messages.flatMap((message, i): readonly Message[] => {
     const before = touched.get(message.id);
-    if (before !== undefined && before !== null) return [before];
     if (before === undefined) {
       const left = withoutCalls(message, calls);
       return left !== message && isBlank(left) ? [] : [left];
     }
-    const isText = message.role === "reasoning" || message.role === "assistant";
-    if (i > anchor || !isText) return [];
-    const { id, role, subagentRunId } = message;
-    return [{ id, role, content: "", ...(subagentRunId !== undefined && { subagentRunId }) }];
+    if (before !== null) return [restored(before, message, calls)];
+    const { id, subagentRunId } = message;
+    const owned = subagentRunId === undefined ? {} : { subagentRunId };
+    switch (message.role) {
+      case "activity":
+        return [{ id, role: "activity", activityType: message.activityType, content: {}, ...owned }];
+      case "reasoning":
+        return i === firstReasoning ? [{ id, role: "reasoning", content: "", ...owned }] : [];
+      case "assistant":
+        return i < anchor ? [{ id, role: "assistant", content: "", ...owned }] : [];
+      default:
+        return [];
+    }
   });
 }
 
-/** Activities that an attempt began and a snapshot of `kept` cannot remove: it speaks of activities only if it carries one. */
-export function stubbornActivities(messages: readonly Message[], running: Running, kept: readonly Message[]) {
-  if (kept.some((message) => message.role === "activity")) return [];
-  return messages
-    .filter((message) => message.role === "activity")
-    .filter(({ id }) => running.messages.get(id) === null);
+/** The message as it was, but for calls: those that others have added to it meanwhile stay. */
+function restored(before: Message, now: Message, calls: ReadonlySet<string>): Message {
+  const left = withoutCalls(now, calls);
+  if (before.role !== "assistant" || left.role !== "assistant") return before;
+  const { toolCalls: _, ...rest } = before;
+  return left.toolCalls === undefined ? rest : { ...rest, toolCalls: left.toolCalls };
 }
