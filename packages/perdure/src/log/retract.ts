@@ -5,6 +5,7 @@ import { reduceMessages } from "../protocol/reduce.ts";
 import { closingEvent, type OpenItem, openItems } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Fact, Frame, FrameRef, NewEntry } from "./entries.ts";
+import { fold } from "./fold.ts";
 import { LogError } from "./log-error.ts";
 import { render } from "./render.ts";
 import type { RunState } from "./run-state.ts";
@@ -17,7 +18,7 @@ import { isWithin } from "./running.ts";
  *
  * The snapshot comes first: a call that is gone may be ended with partial arguments, and no client runs it then.
  *
- * @param state - the run while the attempt is running; of several attempts that are cut, each on top of the one before
+ * @param state - the run while the attempt is running
  * @param cut - says which attempt, and what is known of it
  * @throws {@link LogError} when that attempt is not running
  */
@@ -39,6 +40,28 @@ export function retract(state: RunState, cut: Fact<"step.failed">): readonly New
     ...(isStateShown ? [refFrame(path, { of: "STATE_SNAPSHOT" })] : []),
     cut,
   ];
+}
+
+/**
+ * Takes back all attempts that a crash has cut, in one batch: what began last goes first, as blocks are closed.
+ *
+ * @param cuts - in any order
+ * @throws {@link LogError} when one of the attempts is not running
+ */
+export function retractAll(state: RunState, cuts: readonly Fact<"step.failed">[]): readonly NewEntry[] {
+  const begun = [...state.running.keys()];
+  let after = state;
+  return cuts
+    .toSorted((a, b) => begun.indexOf(b.path) - begun.indexOf(a.path))
+    .flatMap((cut) => {
+      const batch = retract(after, cut);
+      // Where they will stand is the store's to say; what comes of them does not depend on it.
+      after = fold(
+        batch.map((entry, i) => ({ ...entry, seq: after.head + 1 + i, at: 0 })),
+        after,
+      );
+      return batch;
+    });
 }
 
 function endsOf(open: readonly OpenItem[], wanted: (item: OpenItem) => boolean): readonly Frame[] {

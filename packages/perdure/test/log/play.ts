@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import type { Entry, Frame, NewEntry } from "../../src/log/entries.ts";
 import { fold, type RunState } from "../../src/log/fold.ts";
-import { retract } from "../../src/log/retract.ts";
+import { retractAll } from "../../src/log/retract.ts";
 import type { Json } from "../../src/protocol/json.ts";
 import {
   at,
@@ -133,20 +133,11 @@ export class Play {
     });
   }
 
-  /** The process dies, and the next one takes back what runs: what began last goes first. */
+  /** The process dies, and the next one takes back what runs. */
   die(): void {
     this.#deaths++;
-    const batch: NewEntry[] = [{ kind: "run.resumed", why: "recovered", epoch: this.#deaths + 1 }];
-    let state = this.state;
-    for (const { attempt: cut } of [...state.running.values()].reverse()) {
-      const taken = retract(state, failed(cut.path, "no", cut.n));
-      state = fold(
-        taken.map((entry, i): Entry => ({ ...entry, seq: state.head + 1 + i, at: 0 })),
-        state,
-      );
-      batch.push(...taken);
-    }
-    this.append(...batch);
+    const cuts = [...this.state.running.values()].map(({ attempt: { path, n } }) => failed(path, "no", n));
+    this.append({ kind: "run.resumed", why: "recovered", epoch: this.#deaths + 1 }, ...retractAll(this.state, cuts));
   }
 
   model(path: string, { parts: whole, tries: cutShort }: Pick<Turn, "parts" | "tries">): readonly Call[] {
