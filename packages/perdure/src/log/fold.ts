@@ -90,22 +90,13 @@ export class Folding {
 
   /** @throws {@link LogError} while the log has no entry */
   get state(): RunState {
-    if (this.#state !== undefined) return this.#state;
-    const { run, held, ...rest } = this.#now;
-    if (run === undefined) throw new LogError(null, "the log", "it has no entry");
-    this.#state = {
-      ...rest,
-      run,
+    this.#state ??= new Folded(this.#now, {
       steps: this.#steps.look(),
       running: this.#running.look(),
       interrupts: this.#interrupts.look(),
       answers: this.#answers.look(),
       subagents: this.#subagents.look(),
-      held,
-      get messages() {
-        return held.messages;
-      },
-    };
+    });
     return this.#state;
   }
 
@@ -121,7 +112,7 @@ export class Folding {
     if (run === undefined) throw new LogError(null, describe(entry), "a log begins with run.started");
     // Gaps are legal: frames may have been pruned.
     if (entry.seq <= head) throw new LogError(run.uid, describe(entry), `entry ${head} came before it`);
-    this.#set({ head: entry.seq });
+    this.#now.head = entry.seq;
     if (entry.kind === "frame") return this.#show(entry, run);
     this.#note(entry, run);
     return undefined;
@@ -269,28 +260,29 @@ export class Folding {
   }
 
   #show(frame: Frame, run: Noted<"run.started">): AGUIEvent {
-    const { leg, lastLeg, committed, shown, held, wire } = this.#now;
-    const source: RenderSource = {
-      ...{ run, leg, lastLeg, committed, steps: this.#steps, running: this.#running },
-      get messages() {
-        return held.messages;
-      },
-    };
-    const event = render(source, frame);
+    const now = this.#now;
+    const { shown, held, wire } = now;
+    const event = "event" in frame ? frame.event : render(this.#source(run), frame);
     const verified = verify(wire, event, frame.path);
     const owner = this.#owner(frame.path);
     if (owner !== undefined) {
       const after = afterShowing(owner, event, wire, held);
       if (after !== owner) this.#running.set(after.attempt.path, after);
     }
-    this.#set({ wire: verified, held: held.after(event) });
-    if (event.type === "STATE_SNAPSHOT") this.#set({ shown: event.snapshot });
-    else if (event.type === "STATE_DELTA") this.#set({ shown: apply(shown, event.delta) });
+    now.wire = verified;
+    now.held = held.after(event);
+    if (event.type === "STATE_SNAPSHOT") now.shown = event.snapshot;
+    else if (event.type === "STATE_DELTA") now.shown = apply(shown, event.delta);
     else if (event.type === "SUBAGENT_STARTED") this.#subagents.set(event.subagentRunId, event);
     else if (event.type === "SUBAGENT_FINISHED" || event.type === "SUBAGENT_ERROR") {
       this.#subagents.delete(event.subagentRunId);
     }
     return event;
+  }
+
+  #source(run: Noted<"run.started">): RenderSource {
+    const { leg, lastLeg, committed, held } = this.#now;
+    return { run, leg, lastLeg, committed, steps: this.#steps, running: this.#running, held };
   }
 
   /** The innermost attempt that runs at a lane (F8). */
@@ -319,29 +311,103 @@ export class Folding {
   }
 }
 
-/** What is neither a map of things nor reduced when asked for. */
-type Scalars = Omit<RunState, "run" | "messages" | MapName> & { readonly run: RunState["run"] | undefined };
 type MapName = "steps" | "running" | "interrupts" | "answers" | "subagents";
+type Maps = Pick<RunState, MapName>;
+/** What is neither a map of things nor reduced when asked for. */
+type Scalars = { -readonly [K in Exclude<keyof RunState, MapName | "messages" | "run">]: RunState[K] } & {
+  run: RunState["run"] | undefined;
+};
 
 function blank(messages: readonly Message[]): Scalars {
   return {
     run: undefined,
     head: -1,
-    ...{ leg: null, lastLeg: null, legs: 0, request: null, finished: null, parked: null },
-    ...{ cancelled: false, abandoned: false, memos: {} },
-    ...{ committed: {}, shown: {} },
+    leg: null,
+    lastLeg: null,
+    legs: 0,
+    request: null,
+    finished: null,
+    parked: null,
+    cancelled: false,
+    abandoned: false,
+    memos: {},
+    committed: {},
+    shown: {},
     held: HeldMessages.of(messages),
     wire: newWire({ messages, strict: true }),
   };
 }
 
-function scalarsOf(state: RunState): Scalars {
-  const { run, head, leg, lastLeg, legs, request, finished, parked, cancelled, abandoned } = state;
-  const { memos, committed, shown, held, wire } = state;
+/** Written out, here and in {@link Folded}: a state is made for every frame that a model streams, and spreading takes ten times as long. */
+function scalarsOf(state: Scalars | RunState): Scalars {
   return {
-    ...{ run, head, leg, lastLeg, legs, request, finished, parked, cancelled, abandoned },
-    ...{ memos, committed, shown, held, wire },
+    run: state.run,
+    head: state.head,
+    leg: state.leg,
+    lastLeg: state.lastLeg,
+    legs: state.legs,
+    request: state.request,
+    finished: state.finished,
+    parked: state.parked,
+    cancelled: state.cancelled,
+    abandoned: state.abandoned,
+    memos: state.memos,
+    committed: state.committed,
+    shown: state.shown,
+    held: state.held,
+    wire: state.wire,
   };
+}
+
+class Folded implements RunState {
+  readonly run: RunState["run"];
+  readonly head: RunState["head"];
+  readonly leg: RunState["leg"];
+  readonly lastLeg: RunState["lastLeg"];
+  readonly legs: RunState["legs"];
+  readonly request: RunState["request"];
+  readonly finished: RunState["finished"];
+  readonly parked: RunState["parked"];
+  readonly cancelled: RunState["cancelled"];
+  readonly abandoned: RunState["abandoned"];
+  readonly memos: RunState["memos"];
+  readonly committed: RunState["committed"];
+  readonly shown: RunState["shown"];
+  readonly held: RunState["held"];
+  readonly wire: RunState["wire"];
+  readonly steps: Maps["steps"];
+  readonly running: Maps["running"];
+  readonly interrupts: Maps["interrupts"];
+  readonly answers: Maps["answers"];
+  readonly subagents: Maps["subagents"];
+
+  constructor(now: Scalars, maps: Maps) {
+    if (now.run === undefined) throw new LogError(null, "the log", "it has no entry");
+    this.run = now.run;
+    this.head = now.head;
+    this.leg = now.leg;
+    this.lastLeg = now.lastLeg;
+    this.legs = now.legs;
+    this.request = now.request;
+    this.finished = now.finished;
+    this.parked = now.parked;
+    this.cancelled = now.cancelled;
+    this.abandoned = now.abandoned;
+    this.memos = now.memos;
+    this.committed = now.committed;
+    this.shown = now.shown;
+    this.held = now.held;
+    this.wire = now.wire;
+    this.steps = maps.steps;
+    this.running = maps.running;
+    this.interrupts = maps.interrupts;
+    this.answers = maps.answers;
+    this.subagents = maps.subagents;
+  }
+
+  get messages(): readonly Message[] {
+    return this.held.messages;
+  }
 }
 
 /** A map that is copied when it is changed, once between two looks at it (F2). */
