@@ -13,7 +13,7 @@
  * F5. Messages are the reduction of the frames, nothing else: what a request brought is in its RUN_STARTED. Two exceptions: a client's
  *     result that came in while the leg was open has no frame, so it is taken from its `step.finished`; and `transcript` stands for frames
  *     that were pruned.
- * F6. Every frame is verified again. The verifier refuses what a driver adds before it is appended, and what a file holds before it is sent.
+ * F6. What a frame is derived from stands before it ({@link render}), and every frame is verified again. The verifier refuses what a driver adds before it is appended, and what a file holds before it is sent.
  * F7. A run goes on with its thread: folded onto the thread's earlier run, it begins with that one's messages and wire.
  * F8. A `step.attempt` runs until `step.failed`, `step.finished`, or the `interrupt.opened` of its suspension. What a frame shows belongs
  *     to the innermost attempt that runs at the frame's lane.
@@ -21,14 +21,16 @@
 import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
 import { HeldMessages } from "../protocol/held-messages.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
-import { isAnswered, newWire, verify, withClientTools, withHistory } from "../protocol/verify.ts";
+import { isAnswered, verify, withClientTools, withHistory } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Entry, Fact, Frame, Interrupt } from "./entries.ts";
+import { blank, Folded, type Scalars, scalarsOf } from "./folded.ts";
 import { clientCall } from "./interrupts.ts";
 import { LogError } from "./log-error.ts";
 import { type RenderSource, render, threadIdOf } from "./render.ts";
 import type { Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
 import { afterShowing, newRunning } from "./running.ts";
+import { SharedMap } from "./shared-map.ts";
 import { resultContent, resultId } from "./tool-result.ts";
 
 export type { Asked, Attempt, EndedLeg, Noted, Running, RunState, StepState } from "./run-state.ts";
@@ -70,42 +72,33 @@ export function* rendered(entries: Iterable<Entry>, from?: RunState | History): 
 /** A fold in progress, for those who take entries as they come. */
 export class Folding {
   #now: Scalars;
-  readonly #steps: Shared<Path, StepState>;
-  readonly #running: Shared<Path, Running>;
-  readonly #interrupts: Shared<string, Interrupt>;
-  readonly #answers: Shared<string, Noted<"interrupt.answered">>;
-  readonly #subagents: Shared<string, AGUIEventOf<"SUBAGENT_STARTED">>;
+  readonly #steps: SharedMap<Path, StepState>;
+  readonly #running: SharedMap<Path, Running>;
+  readonly #interrupts: SharedMap<string, Interrupt>;
+  readonly #answers: SharedMap<string, Noted<"interrupt.answered">>;
+  readonly #subagents: SharedMap<string, AGUIEventOf<"SUBAGENT_STARTED">>;
   #state: RunState | undefined;
 
   constructor(from?: RunState | History) {
     const state = from !== undefined && "run" in from ? from : undefined;
     this.#state = state;
     this.#now = state === undefined ? blank(from?.messages ?? []) : scalarsOf(state);
-    this.#steps = new Shared(state?.steps);
-    this.#running = new Shared(state?.running);
-    this.#interrupts = new Shared(state?.interrupts);
-    this.#answers = new Shared(state?.answers);
-    this.#subagents = new Shared(state?.subagents);
+    this.#steps = new SharedMap(state?.steps);
+    this.#running = new SharedMap(state?.running);
+    this.#interrupts = new SharedMap(state?.interrupts);
+    this.#answers = new SharedMap(state?.answers);
+    this.#subagents = new SharedMap(state?.subagents);
   }
 
   /** @throws {@link LogError} while the log has no entry */
   get state(): RunState {
-    if (this.#state !== undefined) return this.#state;
-    const { run, held, ...rest } = this.#now;
-    if (run === undefined) throw new LogError(null, "the log", "it has no entry");
-    this.#state = {
-      ...rest,
-      run,
+    this.#state ??= new Folded(this.#now, {
       steps: this.#steps.look(),
       running: this.#running.look(),
       interrupts: this.#interrupts.look(),
       answers: this.#answers.look(),
       subagents: this.#subagents.look(),
-      held,
-      get messages() {
-        return held.messages;
-      },
-    };
+    });
     return this.#state;
   }
 
@@ -121,7 +114,7 @@ export class Folding {
     if (run === undefined) throw new LogError(null, describe(entry), "a log begins with run.started");
     // Gaps are legal: frames may have been pruned.
     if (entry.seq <= head) throw new LogError(run.uid, describe(entry), `entry ${head} came before it`);
-    this.#set({ head: entry.seq });
+    this.#now.head = entry.seq;
     if (entry.kind === "frame") return this.#show(entry, run);
     this.#note(entry, run);
     return undefined;
@@ -145,6 +138,7 @@ export class Folding {
         return;
       case "leg.started": {
         const { request } = entry;
+        if (now.leg !== null) throw new LogError(run.uid, describe(entry), `leg ${now.leg.leg} is open`);
         const start = now.legs === 0 && { committed: request?.state ?? {}, shown: request?.state ?? {} };
         this.#set({ leg: entry, legs: now.legs + 1, parked: null, ...start });
         if (request === null) return;
@@ -157,6 +151,8 @@ export class Folding {
         this.#set({ leg: null, lastLeg: { started: now.leg, finished: entry } });
         return;
       case "step.started": {
+        const isKnown = this.#steps.get(entry.path) !== undefined;
+        if (isKnown) throw new LogError(run.uid, describe(entry), `step ${entry.path} has started already`);
         const call = entry.step === "client-tool" ? clientCall(entry) : undefined;
         if (call !== undefined) this.#interrupts.set(call.id, call);
         this.#steps.set(entry.path, { started: entry, waits: call?.id ?? null, attempts: [], asked: [] });
@@ -269,28 +265,29 @@ export class Folding {
   }
 
   #show(frame: Frame, run: Noted<"run.started">): AGUIEvent {
-    const { leg, lastLeg, committed, shown, held, wire } = this.#now;
-    const source: RenderSource = {
-      ...{ run, leg, lastLeg, committed, steps: this.#steps, running: this.#running },
-      get messages() {
-        return held.messages;
-      },
-    };
-    const event = render(source, frame);
+    const now = this.#now;
+    const { shown, held, wire } = now;
+    const event = "event" in frame ? frame.event : render(this.#source(run), frame);
     const verified = verify(wire, event, frame.path);
     const owner = this.#owner(frame.path);
     if (owner !== undefined) {
       const after = afterShowing(owner, event, wire, held);
       if (after !== owner) this.#running.set(after.attempt.path, after);
     }
-    this.#set({ wire: verified, held: held.after(event) });
-    if (event.type === "STATE_SNAPSHOT") this.#set({ shown: event.snapshot });
-    else if (event.type === "STATE_DELTA") this.#set({ shown: apply(shown, event.delta) });
+    now.wire = verified;
+    now.held = held.after(event);
+    if (event.type === "STATE_SNAPSHOT") now.shown = event.snapshot;
+    else if (event.type === "STATE_DELTA") now.shown = apply(shown, event.delta);
     else if (event.type === "SUBAGENT_STARTED") this.#subagents.set(event.subagentRunId, event);
     else if (event.type === "SUBAGENT_FINISHED" || event.type === "SUBAGENT_ERROR") {
       this.#subagents.delete(event.subagentRunId);
     }
     return event;
+  }
+
+  #source(run: Noted<"run.started">): RenderSource {
+    const { leg, lastLeg, committed, held } = this.#now;
+    return { run, leg, lastLeg, committed, steps: this.#steps, running: this.#running, held };
   }
 
   /** The innermost attempt that runs at a lane (F8). */
@@ -316,73 +313,6 @@ export class Folding {
 
   #set(change: Partial<Scalars>): void {
     Object.assign(this.#now, change);
-  }
-}
-
-/** What is neither a map of things nor reduced when asked for. */
-type Scalars = Omit<RunState, "run" | "messages" | MapName> & { readonly run: RunState["run"] | undefined };
-type MapName = "steps" | "running" | "interrupts" | "answers" | "subagents";
-
-function blank(messages: readonly Message[]): Scalars {
-  return {
-    run: undefined,
-    head: -1,
-    ...{ leg: null, lastLeg: null, legs: 0, request: null, finished: null, parked: null },
-    ...{ cancelled: false, abandoned: false, memos: {} },
-    ...{ committed: {}, shown: {} },
-    held: HeldMessages.of(messages),
-    wire: newWire({ messages, strict: true }),
-  };
-}
-
-function scalarsOf(state: RunState): Scalars {
-  const { run, head, leg, lastLeg, legs, request, finished, parked, cancelled, abandoned } = state;
-  const { memos, committed, shown, held, wire } = state;
-  return {
-    ...{ run, head, leg, lastLeg, legs, request, finished, parked, cancelled, abandoned },
-    ...{ memos, committed, shown, held, wire },
-  };
-}
-
-/** A map that is copied when it is changed, once between two looks at it (F2). */
-class Shared<K, V> {
-  #seen: ReadonlyMap<K, V>;
-  #own: Map<K, V> | undefined;
-
-  constructor(map: ReadonlyMap<K, V> = new Map()) {
-    this.#seen = map;
-  }
-
-  get size(): number {
-    return (this.#own ?? this.#seen).size;
-  }
-
-  get(key: K): V | undefined {
-    return (this.#own ?? this.#seen).get(key);
-  }
-
-  set(key: K, value: V): void {
-    this.#mine().set(key, value);
-  }
-
-  delete(key: K): void {
-    if (this.get(key) !== undefined) this.#mine().delete(key);
-  }
-
-  clear(): void {
-    this.#own = new Map();
-  }
-
-  /** The map as it is now. It will not change any more. */
-  look(): ReadonlyMap<K, V> {
-    if (this.#own !== undefined) this.#seen = this.#own;
-    this.#own = undefined;
-    return this.#seen;
-  }
-
-  #mine(): Map<K, V> {
-    this.#own ??= new Map(this.#seen);
-    return this.#own;
   }
 }
 

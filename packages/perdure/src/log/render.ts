@@ -7,8 +7,7 @@
  *    terminal event, `step.finished` before TOOL_CALL_RESULT.
  */
 import { withdrawal } from "../protocol/closing.ts";
-import { type AGUIEvent, event, type Message, PROTOCOL_VERSION } from "../protocol/events.ts";
-import type { Json } from "../protocol/json.ts";
+import { type AGUIEvent, event, PROTOCOL_VERSION } from "../protocol/events.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Fact, Frame, FrameRef } from "./entries.ts";
 import { LogError } from "./log-error.ts";
@@ -17,9 +16,7 @@ import { withoutAttempt } from "./running.ts";
 import { resultContent, resultId } from "./tool-result.ts";
 
 /** What a reference may need: a {@link RunState}, or one that is being folded. */
-export interface RenderSource extends Pick<RunState, "run" | "leg" | "lastLeg"> {
-  readonly committed: Json;
-  readonly messages: readonly Message[];
+export interface RenderSource extends Pick<RunState, "run" | "leg" | "lastLeg" | "committed" | "held"> {
   readonly steps: { get(path: Path): StepState | undefined };
   readonly running: { get(path: Path): Running | undefined };
 }
@@ -68,7 +65,8 @@ function derived(state: RenderSource, ref: FrameRef): AGUIEvent {
       if (without !== undefined && running?.attempt.n !== without.n) {
         throw missing(state, ref, `attempt ${without.n} of step ${without.path} is not running`);
       }
-      return withdrawal(running ? withoutAttempt(state.messages, running) : state.messages, withdrawn);
+      const { messages } = state.held;
+      return withdrawal(running ? withoutAttempt(messages, running) : messages, withdrawn);
     }
     case "CHILD":
       throw missing(state, ref, `it is rendered from the log of run ${ref.uid}`);

@@ -1,6 +1,6 @@
-import type { AGUIEvent } from "../protocol/events.ts";
-import { event } from "../protocol/events.ts";
-import { jsonEqual } from "../protocol/json.ts";
+import { closingIncomplete } from "../protocol/closing.ts";
+import { type AGUIEvent, event } from "../protocol/events.ts";
+import { type Json, jsonEqual } from "../protocol/json.ts";
 import { reduceMessages } from "../protocol/reduce.ts";
 import { closingEvent, type OpenItem, openItems } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
@@ -20,9 +20,10 @@ import { isWithin } from "./running.ts";
  *
  * @param state - the run while the attempt is running
  * @param cut - says which attempt, and what is known of it
+ * @param left - the state that clients are to hold then: the committed one, unless attempts that go on have published drafts of theirs
  * @throws {@link LogError} when that attempt is not running
  */
-export function retract(state: RunState, cut: Fact<"step.failed">): readonly NewEntry[] {
+export function retract(state: RunState, cut: Fact<"step.failed">, left: Json = state.committed): readonly NewEntry[] {
   const { path, n } = cut;
   const running = state.running.get(path);
   if (running?.attempt.n !== n) {
@@ -31,13 +32,16 @@ export function retract(state: RunState, cut: Fact<"step.failed">): readonly New
   const snapshot = refFrame(path, { of: "MESSAGES_SNAPSHOT", without: { path, n } });
   const changes = reduceMessages(state.messages, render(state, snapshot)) !== state.messages;
   const open = openItems(state.wire).filter(({ lane }) => isWithin((lane ?? "") as Path, path));
-  const isStateShown = running.state && !jsonEqual(state.shown, state.committed);
+  const isStateShown = running.state && !jsonEqual(state.shown, left);
+  const stateSnapshot = jsonEqual(left, state.committed)
+    ? refFrame(path, { of: "STATE_SNAPSHOT" })
+    : frame(path, { type: "STATE_SNAPSHOT", snapshot: left });
   return [
     ...(changes ? [snapshot] : []),
     ...endsOf(open, (item) => item.kind !== "step" && item.kind !== "subagent"),
     ...endsOf(open, (item) => item.kind === "step"),
     ...endsOf(open, (item) => item.kind === "subagent"),
-    ...(isStateShown ? [refFrame(path, { of: "STATE_SNAPSHOT" })] : []),
+    ...(isStateShown ? [stateSnapshot] : []),
     cut,
   ];
 }
@@ -62,6 +66,19 @@ export function retractAll(state: RunState, cuts: readonly Fact<"step.failed">[]
       );
       return batch;
     });
+}
+
+/**
+ * Ends what is open of a step that will not be tried again: it was cancelled, or has failed for good. Texts and reasoning stay, marked
+ * incomplete. Calls are withdrawn, whole ones too: no recorded step has made them, and a front end must not run them.
+ */
+export function closeIncomplete(state: RunState, path: Path): readonly Frame[] {
+  const open = openItems(state.wire).filter(({ lane }) => isWithin((lane ?? "") as Path, path));
+  const withdrawn = open.filter(({ kind }) => kind === "tool-call").map(({ id }) => id);
+  return [
+    ...(withdrawn.length > 0 ? [refFrame(path, { of: "MESSAGES_SNAPSHOT", withdrawn })] : []),
+    ...open.map((item) => frame((item.lane ?? "") as Path, closingIncomplete(item))),
+  ];
 }
 
 function endsOf(open: readonly OpenItem[], wanted: (item: OpenItem) => boolean): readonly Frame[] {

@@ -1,4 +1,4 @@
-/** What a run comes to: the value of the fold. Everything in it is immutable and may be kept. */
+/** What a run comes to: the value of the fold. Everything in it is immutable and may be kept. `messages` is worked out when asked for, so a spread does not have it. */
 import type { AGUIEventOf, Message } from "../protocol/events.ts";
 import type { HeldMessages } from "../protocol/held-messages.ts";
 import type { Json } from "../protocol/json.ts";

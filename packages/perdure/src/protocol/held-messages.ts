@@ -44,15 +44,50 @@ export class HeldMessages {
       events.push(content.event);
       content = content.before.#content;
     }
-    let { messages, chunks } = content;
-    for (const event of joined(events.reverse())) {
-      messages = reduceMessages(messages, withChunkId(chunks, event));
-      chunks = withChunks(chunks, event);
-    }
-    const reduced = { messages, chunks };
-    this.#content = reduced;
-    return reduced;
+    if (events.length > 0) content = reduceAll(content, joined(events.reverse()));
+    this.#content = content;
+    return content;
   }
+}
+
+function reduceAll({ messages, chunks }: Reduced, events: readonly AGUIEvent[]): Reduced {
+  // Each event that changes a message copies the list it is in. What stands before all that is named is left out of that.
+  const from = firstNamed(messages, events);
+  let tail = from === 0 ? messages : messages.slice(from);
+  const before = tail;
+  let open = chunks;
+  for (const event of events) {
+    tail = reduceMessages(tail, withChunkId(open, event));
+    open = withChunks(open, event);
+  }
+  if (tail === before) return { messages, chunks: open };
+  return { messages: from === 0 ? tail : [...messages.slice(0, from), ...tail], chunks: open };
+}
+
+/** The index of the first message that one of the events may concern. */
+function firstNamed(messages: readonly Message[], events: readonly AGUIEvent[]): number {
+  const ids = new Set<string>();
+  for (const event of events) {
+    switch (event.type) {
+      // These concern all, or what only the chunk before them names.
+      case "RUN_STARTED":
+      case "MESSAGES_SNAPSHOT":
+      case "TEXT_MESSAGE_CHUNK":
+      case "REASONING_MESSAGE_CHUNK":
+      case "TOOL_CALL_CHUNK":
+        return 0;
+      default:
+        if ("messageId" in event) ids.add(event.messageId);
+        if ("toolCallId" in event) ids.add(event.toolCallId);
+        if ("parentMessageId" in event && event.parentMessageId !== undefined) ids.add(event.parentMessageId);
+        if ("entityId" in event) ids.add(event.entityId);
+    }
+  }
+  const index = messages.findIndex(
+    (message) =>
+      ids.has(message.id) || (message.role === "assistant" && message.toolCalls?.some(({ id }) => ids.has(id))),
+  );
+  return index === -1 ? messages.length : index;
 }
 
 /** The events with the deltas of one block that follow each other made one. */

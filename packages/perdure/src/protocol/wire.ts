@@ -203,10 +203,11 @@ export function kindOf(message: Message): KnownMessage["kind"] {
   return message.role === "tool" ? "result" : "text";
 }
 
-/** The wire with messages that the client holds already: from before the stream, or from the request that began a run. */
+/** The wire with messages that came from the client: before the stream, with the request that began a run, or while it goes on. */
 export function withHistory(wire: Wire, history: readonly Message[]): Wire {
   const messages = wire.messages.toMap();
   const known = wire.known.toMap();
+  const waiting = new Set(wire.waiting);
   for (const message of history) {
     const owned = { owner: message.subagentRunId, ownedIn: wire.run };
     messages.set(message.id, {
@@ -225,7 +226,9 @@ export function withHistory(wire: Wire, history: readonly Message[]): Wire {
   }
   for (const message of history) {
     const call = message.role === "tool" ? known.get(message.toolCallId) : undefined;
-    if (message.role === "tool" && call !== undefined) known.set(message.toolCallId, { ...call, answered: true });
+    if (message.role !== "tool" || call === undefined) continue;
+    known.set(message.toolCallId, { ...call, answered: true });
+    waiting.delete(message.toolCallId);
   }
-  return { ...wire, messages: Ledger.of(messages), known: Ledger.of(known) };
+  return { ...wire, messages: Ledger.of(messages), known: Ledger.of(known), waiting };
 }

@@ -6,9 +6,9 @@
  * V3. What ends the run's time here (parking, finishing) is offered to the store, which refuses it while something has come in.
  * V4. When the lease is lost every signal fires and nothing is appended any more; the next driver goes on from the log.
  */
-import type { LegOutcome, NewEntry } from "../log/entries.ts";
+import type { Fact, LegOutcome, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { retract } from "../log/retract.ts";
+import { retractAll } from "../log/retract.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { EventStore, Inbox, Lease } from "../store/store.ts";
@@ -129,30 +129,31 @@ class Driver {
 
   /** Attempts that died with their process are failures now, and off the screen. */
   #recover(cut: readonly { readonly path: Path; readonly n: number }[]): void {
-    const { now, isOwnerDead, lease } = this.#options;
+    const { now, isOwnerDead, lease, agent } = this.#options;
     const session = this.#session;
-    if (!this.#isResumed) session.add([{ kind: "run.resumed", why: "recovered", epoch: lease.epoch }]);
-    this.#isResumed = true;
-    for (const { path, n } of cut) {
+    const cuts = cut.flatMap(({ path, n }): Fact<"step.failed">[] => {
       const step = session.state.steps.get(path);
       const attempt = step?.attempts.at(-1);
-      if (step === undefined || attempt === undefined) continue;
-      const isEffect = step.started.step === "tool" && step.started.effect !== "read";
+      if (step === undefined || attempt === undefined) return [];
+      const { effect, name } = step.started;
+      const isEffect = step.started.step === "tool" && effect !== "read";
       // Nothing of a dead process can land any more; of one that only lost its lease, until the deadline of what it does.
       const from = isOwnerDead ? now() : Math.max(now(), attempt.deadline ?? now());
-      const settle =
-        step.started.effect === "write" ? (this.#options.agent.loop.tool(step.started.name)?.policy.settle ?? 0) : 0;
-      session.add(
-        retract(session.state, {
+      const settle = effect === "write" ? (agent.loop.tool(name)?.policy.settle ?? 0) : 0;
+      return [
+        {
           kind: "step.failed",
           path,
           n,
           error: { code: "CUT", message: "the process that ran it died" },
           applied: isEffect ? "unknown" : "no",
           retryAt: isEffect ? from + settle : now(),
-        }),
-      );
-    }
+        },
+      ];
+    });
+    const resumed: NewEntry = { kind: "run.resumed", why: "recovered", epoch: lease.epoch };
+    session.add([...(this.#isResumed ? [] : [resumed]), ...retractAll(session.state, cuts)]);
+    this.#isResumed = true;
   }
 
   /** What came in becomes entries, all of it in one batch. */

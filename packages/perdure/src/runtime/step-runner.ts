@@ -10,6 +10,7 @@ import { create } from "mutative";
 import { publicError } from "../emit/errors.ts";
 import { Lane } from "../emit/lane.ts";
 import type { Fact, Interrupt, NewEntry, StepEnd } from "../log/entries.ts";
+import { closeIncomplete } from "../log/retract.ts";
 import { canonicalJson } from "../protocol/canonical.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
@@ -154,11 +155,11 @@ export class StepRunner {
       } catch (error) {
         if (!this.#isRunning(path, n)) return;
         // What was said stays on the screen, marked as not whole; half a call is taken back.
-        session.closeOpen(false);
+        const closed = closeIncomplete(session.state, path);
         const end: StepEnd = session.state.cancelled
           ? { status: "cancelled" }
           : { status: "error", error: this.#publicError(error), applied: "no" };
-        session.add([{ kind: "step.finished", path, via: "call", ...end }]);
+        session.add([...closed, { kind: "step.finished", path, via: "call", ...end }]);
       }
     });
   }

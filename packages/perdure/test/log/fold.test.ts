@@ -183,6 +183,8 @@ describe("the fold", () => {
   test.each<[string, readonly Batch[], RegExp]>([
     ["a log that does not begin", [leg(1, "r1", null)], /begins with run.started/],
     ["an attempt at a step that never started", [[runStarted], [attempt("0")]], /step.attempt of step 0.*no such step/],
+    ["a step that has started", [[runStarted], [modelStarted("0")], [modelStarted("0")]], /has started already/],
+    ["a leg beside another", [[runStarted], leg(1, "r1", null), leg(2, "r2", null)], /leg 1 is open/],
     [
       "a failure of an attempt that does not run",
       [[runStarted], [modelStarted("0"), failed("0")]],

@@ -3,12 +3,12 @@ import { afterEach, describe, expect, test, vi } from "vitest";
 import { equalTranscripts, normaliseTranscript } from "../../src/log/equal-transcripts.ts";
 import { essence } from "../../src/log/essence.ts";
 import { fold, rendered } from "../../src/log/fold.ts";
-import { retract } from "../../src/log/retract.ts";
+import { closeIncomplete, retract } from "../../src/log/retract.ts";
 import { newTranscript, reduce } from "../../src/protocol/reduce.ts";
 import { newWire, verify, verifyEnd } from "../../src/protocol/verify.ts";
 import { quietClient } from "../protocol/published-client.ts";
 import { uninterrupted, versions } from "./clients.ts";
-import { at, attempt, callStarted, failed, frame, logOf, modelStarted, text } from "./entries.ts";
+import { at, attempt, callFrames, callStarted, failed, frame, legEnd, logOf, modelStarted, text } from "./entries.ts";
 import { calm, Play, play, reasoningFirst, turn, turns } from "./play.ts";
 
 quietClient();
@@ -117,6 +117,21 @@ describe("a retraction", () => {
     expect(run.state.messages.find(({ id }) => id === "p")).toMatchObject({ content: { log: ["kept"] } });
   });
 
+  test("leaves what attempts that go on have published", () => {
+    const run = new Play();
+    const publish = (path: string, key: string) =>
+      frame(path, { type: "STATE_DELTA", delta: [{ op: "add", path: `/${key}`, value: 1 }] });
+    run.begin();
+    run.append(callStarted("1.0", "look", "read", "c", "0"), attempt("1.0"), publish("1.0", "a"));
+    run.append(callStarted("1.1", "look", "read", "d", "0"), attempt("1.1"), publish("1.1", "b"));
+    run.append(...retract(run.state, failed("1.0"), { began: true, b: 1 }));
+    expect(run.state).toMatchObject({ shown: { began: true, b: 1 }, committed: { began: true } });
+    expect(retract(run.state, failed("1.1"))).toEqual([
+      { kind: "frame", path: "1.1", ref: { of: "STATE_SNAPSHOT" } },
+      failed("1.1"),
+    ]);
+  });
+
   test("is refused for an attempt that is not running", () => {
     const run = new Play();
     run.begin();
@@ -125,5 +140,32 @@ describe("a retraction", () => {
     expect(() => retract(run.state, failed("0"))).toThrow(/attempt 1 of step 0.*not running/);
     expect(run.state.running.get(at("0"))).toBeUndefined();
     expect(fold([], run.state)).toBe(run.state);
+  });
+});
+
+describe("a step that is not tried again", () => {
+  const call = { id: "c", name: "refund", input: { cents: 1 } };
+
+  test("keeps its text, marked, and has its calls withdrawn before they are ended", () => {
+    const run = new Play();
+    run.begin();
+    run.append(modelStarted("0"), attempt("0"));
+    run.append(...text("0.0", "a", "Hel").slice(0, 2), ...callFrames("0.1", call, "a"));
+    const closed = closeIncomplete(run.state, at("0"));
+    expect(closed).toEqual([
+      { kind: "frame", path: "0", ref: { of: "MESSAGES_SNAPSHOT", withdrawn: ["c"] } },
+      frame("0.1", { type: "TOOL_CALL_END", toolCallId: "c" }),
+      frame("0.0", { type: "TEXT_MESSAGE_END", messageId: "a", metadata: { perdure: { incomplete: true } } }),
+    ]);
+    run.append(...closed, ...legEnd(1, { type: "cancelled" }));
+    expect(run.state.messages.at(-1)).toMatchObject({ id: "a", content: "Hel" });
+    expect(run.state.messages.at(-1)).not.toHaveProperty("toolCalls");
+  });
+
+  test("has nothing to close where nothing is open", () => {
+    const run = new Play();
+    run.begin();
+    run.append(modelStarted("0"), attempt("0"), ...text("0.0", "a", "Hello"));
+    expect(closeIncomplete(run.state, at("0"))).toEqual([]);
   });
 });
