@@ -2,7 +2,7 @@ import { defineConfig } from "tsdown";
 
 export default defineConfig({
   // The doors: each is an entry of "exports" in package.json.
-  entry: ["src/index.ts", "src/emit.ts", "src/protocol.ts", "src/testing.ts"],
+  entry: ["index", "emit", "log", "protocol", "sqlite", "testing"].map((door) => `src/${door}.ts`),
   format: "esm",
   platform: "neutral",
   target: "node20",

@@ -1,14 +1,8 @@
 // Define an agent.
-export { AgentDefinitionError, agent } from "./agent/agent.ts";
-// What agent code holds, and the words shared by all.
-export * from "./emit.ts";
-// Run an agent for one leg, or serve it.
-export { createRuntime, type Runtime, type RuntimeOptions } from "./http/create-runtime.ts";
-export { type Served, type ServeOptions, serve } from "./http/serve.ts";
-export { InputError } from "./protocol/input.ts";
-export type { Agent, StateDefinition } from "./runtime/agent-definition.ts";
-export { StateInvalidError } from "./runtime/starting-state.ts";
-export { type StreamRunOptions, streamRun } from "./runtime/stream-run.ts";
+export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
+export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
+export type { Agent, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
+
 // Define its tools.
 export type {
   Approval,
@@ -37,11 +31,24 @@ export {
   applied,
   type Judgement,
   notApplied,
-  type SuspendRequest,
   type Suspension,
+  type SuspendRequest,
   suspend,
   type ToolOutcome,
   unknown,
 } from "./tool/outcome.ts";
-export { registry } from "./tool/registry.ts";
+export { registry, type ToolRegistry } from "./tool/registry.ts";
 export { tool } from "./tool/tool.ts";
+
+// Run an agent for one leg, or serve it over a store.
+export { createRuntime, type Runtime, type RuntimeOptions } from "./http/create-runtime.ts";
+export { type Served, type ServeOptions, serve } from "./http/serve.ts";
+export { InputError } from "./protocol/input.ts";
+export { StateInvalidError } from "./runtime/starting-state.ts";
+export { type StreamRunOptions, streamRun } from "./runtime/stream-run.ts";
+export * from "./store/errors.ts";
+export { memory } from "./store/memory.ts";
+export type { EventStore } from "./store/store.ts";
+
+// What agent code holds, and the words shared by all.
+export * from "./emit.ts";

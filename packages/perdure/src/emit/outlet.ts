@@ -36,7 +36,7 @@ const HARD_BACKLOG = 16 * 1024 * 1024;
 export interface Memory {
   readonly memos: Readonly<Record<string, Json>>;
   /** Called with each memo that has changed. */
-  keep(transformer: string, memo: Json): void;
+  readonly keep: (transformer: string, memo: Json) => void;
 }
 
 const FORGETFUL: Memory = { memos: {}, keep: () => {} };

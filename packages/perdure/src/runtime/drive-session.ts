@@ -4,19 +4,18 @@ import { aggregateTokenUsage } from "@ag-ui/core";
 import { RunInterrupted } from "../emit/errors.ts";
 import { closeLeftovers } from "../emit/leftovers.ts";
 import { Outlet } from "../emit/outlet.ts";
-import type { Frame, Interrupt, NewEntry } from "../log/entries.ts";
+import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { interruptEvent } from "../log/interrupts.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
+import type { Patch } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Batch, Claim, ClaimChange, Lease } from "../store/store.ts";
 import { Drafts } from "./drafts.ts";
-import type { DriverOptions } from "./driver.ts";
+import type { DriverOptions } from "./driver-options.ts";
 import { LogStream } from "./log-stream.ts";
 import { type LeaseLostError, RunLog } from "./run-log.ts";
-
-export type Pushed = Frame;
 
 interface Closing {
   readonly status: "resolved" | "cancelled" | "expired" | "withdrawn";
@@ -85,9 +84,9 @@ export class DriveSession {
   }
 
   /** A question and what clients are told of it. */
-  opening(interrupt: Interrupt, patch: readonly never[] | undefined = undefined): readonly NewEntry[] {
+  opening(interrupt: Interrupt, patch: Patch = []): readonly NewEntry[] {
     return [
-      { kind: "interrupt.opened", interrupt, ...(patch !== undefined && { patch }) },
+      { kind: "interrupt.opened", interrupt, ...(patch.length > 0 && { patch }) },
       { kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") },
     ];
   }

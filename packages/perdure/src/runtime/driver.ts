@@ -6,35 +6,16 @@
  * V3. What ends the run's time here (parking, finishing) is offered to the store, which refuses it while something has come in.
  * V4. When the lease is lost every signal fires and nothing is appended any more; the next driver goes on from the log.
  */
-import type { Fact, LegOutcome, NewEntry } from "../log/entries.ts";
-import type { RunState } from "../log/fold.ts";
+import type { Fact, FrameRef, LegOutcome, NewEntry } from "../log/entries.ts";
 import { retractAll } from "../log/retract.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
-import type { Path, Uid } from "../protocol/words.ts";
-import type { EventStore, Inbox, Lease } from "../store/store.ts";
-import type { LoopAgent } from "./agent-definition.ts";
+import type { Path } from "../protocol/words.ts";
+import type { Inbox, Lease } from "../store/store.ts";
 import { type Decision, decide, openClientCalls } from "./decide.ts";
-import { DriveSession, type Pushed } from "./drive-session.ts";
+import { DriveSession } from "./drive-session.ts";
+import type { DriverOptions } from "./driver-options.ts";
 import { LeaseLostError } from "./run-log.ts";
 import { StepRunner } from "./step-runner.ts";
-
-export interface DriverOptions {
-  readonly store: EventStore;
-  readonly lease: Lease;
-  readonly agent: LoopAgent;
-  readonly run: RunState;
-  /** The thread's runs before this one, oldest first. */
-  readonly before: readonly RunState[];
-  /** Whether whoever drove this run before is known to be dead, so that nothing of his can land any more. */
-  readonly isOwnerDead: boolean;
-  /** Aborted when this process stops driving: what runs is awaited, nothing new is started. */
-  readonly stop: AbortSignal;
-  /** Milliseconds since the epoch. */
-  readonly now: () => number;
-  /** In [0, 1). */
-  readonly random: () => number;
-  readonly report: (error: unknown, run: Uid) => void;
-}
 
 export type Driven = "parked" | "finished" | "released" | "lost";
 
@@ -314,6 +295,6 @@ class Driver {
   }
 }
 
-function frame(ref: Extract<Pushed, { ref: unknown }>["ref"]): NewEntry {
+function frame(ref: FrameRef): NewEntry {
   return { kind: "frame", path: "" as Path, ref };
 }

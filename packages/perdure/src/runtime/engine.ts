@@ -12,7 +12,7 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
-import type { Answer, Answered, EventStore, Lease, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
+import type { Answer, Answered, EventStore, Lease, Meaning, Posted, ThreadKey } from "../store/store.ts";
 import type { Agent, LoopAgent } from "./agent-definition.ts";
 import { type AnswerProblem, answerProblem } from "./answers.ts";
 import { drive } from "./driver.ts";

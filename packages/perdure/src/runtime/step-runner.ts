@@ -30,7 +30,7 @@ import { backoff } from "./backoff.ts";
 import type { Settle, Start } from "./decide.ts";
 import { type AttemptDraft, rebased } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
-import type { DriverOptions } from "./driver.ts";
+import type { DriverOptions } from "./driver-options.ts";
 import { sha256 } from "./hash.ts";
 import { approvalSchema, UNKNOWN_WRITE, unknownWriteSchema } from "./interrupts.ts";
 import { ModelStepEmitter } from "./model-step.ts";
@@ -330,10 +330,7 @@ export class StepRunner {
     });
     const { applied } = rebased(session.state.committed, draft.changes());
     session.drafts.drop(call.path);
-    session.add([
-      { kind: "interrupt.opened", interrupt, ...(applied.length > 0 && { patch: applied }) },
-      ...session.opening(interrupt).slice(1),
-    ]);
+    session.add(session.opening(interrupt, applied));
     session.showState(call.path);
   }
 

@@ -1,0 +1,22 @@
+import type { RunState } from "../log/fold.ts";
+import type { Uid } from "../protocol/words.ts";
+import type { EventStore, Lease } from "../store/store.ts";
+import type { LoopAgent } from "./agent-definition.ts";
+
+export interface DriverOptions {
+  readonly store: EventStore;
+  readonly lease: Lease;
+  readonly agent: LoopAgent;
+  readonly run: RunState;
+  /** The thread's runs before this one, oldest first. */
+  readonly before: readonly RunState[];
+  /** Whether whoever drove this run before is known to be dead, so that nothing of his can land any more. */
+  readonly isOwnerDead: boolean;
+  /** Aborted when this process stops driving: what runs is awaited, nothing new is started. */
+  readonly stop: AbortSignal;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** In [0, 1). */
+  readonly random: () => number;
+  readonly report: (error: unknown, run: Uid) => void;
+}
