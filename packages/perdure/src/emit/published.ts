@@ -24,6 +24,12 @@ export const stateUpdates: Updates = {
 
 export type Send = (event: AGUIEvent) => void;
 
+/** A patch is never longer than replacing the whole, so one that does replace the whole is a snapshot in disguise. */
+export function updateOf(patch: Patch, next: Json, updates: Updates): AGUIEvent {
+  const isWhole = patch.length === 1 && patch[0]?.op === "replace" && patch[0].path === "";
+  return isWhole ? updates.snapshot(next) : updates.delta([...patch]);
+}
+
 export class Published {
   #shown: Json;
   /** What the draft is made from: `shown`, or changes that were not published. */
@@ -68,7 +74,7 @@ export class Published {
     const patch = this.#changes();
     if (patch.length === 0) return;
     const next = onlyPrimitives(patch) ? (this.#base as Json) : apply(this.#shown, patch);
-    this.#show(next, this.#update(patch, next), send);
+    this.#show(next, updateOf(patch, next, this.updates), send);
   }
 
   /** Sends the whole value, unpublished changes included. */
@@ -105,12 +111,6 @@ export class Published {
     this.pass(event, next, send);
     this.#shown = next;
     this.#base = next;
-  }
-
-  /** A patch is never longer than replacing the whole, so one that does replace the whole is a snapshot in disguise. */
-  #update(patch: Patch, next: Json): AGUIEvent {
-    const isWhole = patch.length === 1 && patch[0]?.op === "replace" && patch[0].path === "";
-    return isWhole ? this.updates.snapshot(next) : this.updates.delta([...patch]);
   }
 
   #changes(): Patch {

@@ -5,11 +5,10 @@
  * T1. A failed or cut attempt leaves no state: its draft is dropped, and the frame that leads back is appended with its failure.
  * T2. After each publish, finish, failure and cut, shown = committed + the published drafts, in path order. Nothing is sent when equal.
  */
-import { Published, stateUpdates } from "../emit/published.ts";
+import { Published, stateUpdates, updateOf } from "../emit/published.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, diff, type Patch, PatchError } from "../protocol/patch.ts";
-import { estimateBytes, longerThan } from "../protocol/size.ts";
 import type { Path } from "../protocol/words.ts";
 
 export class Drafts {
@@ -32,16 +31,17 @@ export class Drafts {
     this.#published.delete(path);
   }
 
-  /** The event that leads from what is shown to what is to be shown; none when they are equal. */
+  /** What clients should hold: the committed state with the published drafts on it, in path order. */
+  target(committed: Json): Json {
+    const paths = [...this.#published.keys()].sort();
+    return paths.reduce((state, path) => rebased(state, this.#published.get(path) ?? []).state, committed);
+  }
+
+  /** The event that leads from what is shown to what should be; none when they are equal. */
   show(shown: Json, committed: Json): AGUIEvent | undefined {
-    const next = [...this.#published.keys()]
-      .sort()
-      .reduce((state, path) => rebased(state, this.#published.get(path) ?? []).state, committed);
+    const next = this.target(committed);
     const patch = diff(shown, next);
-    if (patch.length === 0) return undefined;
-    return longerThan(next, estimateBytes(patch as unknown as Json))
-      ? stateUpdates.delta([...patch])
-      : stateUpdates.snapshot(next);
+    return patch.length === 0 ? undefined : updateOf(patch, next, stateUpdates);
   }
 }
 

@@ -109,6 +109,16 @@ export class DriveSession {
     if (event !== undefined) this.add([{ kind: "frame", path, event }]);
   }
 
+  /** The state that clients should hold. */
+  stateToShow(): Json {
+    return this.drafts.target(this.state.committed);
+  }
+
+  /** Whether an attempt still has no outcome, and is this driver's to record. */
+  isRunning(path: Path, n: number): boolean {
+    return !this.signal.aborted && this.state.running.get(path)?.attempt.n === n;
+  }
+
   closeOpen(isWhole: boolean): void {
     closeLeftovers(this.outlet, isWhole);
   }
@@ -134,7 +144,11 @@ export class DriveSession {
       await new Promise<void>((resolve) => {
         this.#onWake = resolve;
         const timer = Number.isFinite(ms) ? setTimeout(resolve, Math.min(ms, 0x7fffffff)) : undefined;
-        if (timer !== undefined) this.#onWake = () => (clearTimeout(timer), resolve());
+        if (timer === undefined) return;
+        this.#onWake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
       });
       this.#onWake = undefined;
     }

@@ -1,0 +1,66 @@
+/** How a body's attempt may end beside returning and failing by itself. */
+import { publicError } from "../emit/errors.ts";
+import { PerdureError } from "../protocol/errors.ts";
+import type { RecordedError, Uid } from "../protocol/words.ts";
+import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
+
+/** A step was stopped because its run was cancelled. */
+export class Cancelled extends PerdureError {
+  override readonly name = "Cancelled";
+  constructor() {
+    super("CANCELLED", "the run was cancelled");
+  }
+}
+
+/** An attempt took longer than its tool allows. */
+export class TimedOut extends PerdureError {
+  override readonly name = "TimedOut";
+  constructor() {
+    super("TIMEOUT", "it took too long");
+  }
+}
+
+/** A body ended after its step had got another outcome. Its result is not recorded. */
+export class LateOutcome extends PerdureError {
+  override readonly name = "LateOutcome";
+  constructor(tool: string, path: string) {
+    super("LATE_OUTCOME", `tool \`${tool}\` (step ${path}) ended after its step had: what it returned is not recorded`);
+  }
+}
+
+/** A line that a tool wrote to the server's log. */
+export class ToolLog extends PerdureError {
+  override readonly name = "ToolLog";
+  constructor(
+    tool: string,
+    message: string,
+    readonly data: unknown,
+  ) {
+    super("TOOL_LOG", `tool \`${tool}\`: ${message}`);
+  }
+}
+
+/** Rejects when the signal fires first; the body is left behind then. */
+export async function orAborted<T>(body: Promise<T>, signal: AbortSignal): Promise<T> {
+  const aborted = new Promise<never>((_, reject) => {
+    const stop = (): void => reject(isTimeout(signal.reason) ? new TimedOut() : signal.reason);
+    if (signal.aborted) stop();
+    else signal.addEventListener("abort", stop, { once: true });
+  });
+  return await Promise.race([body, aborted]);
+}
+
+function isTimeout(reason: unknown): boolean {
+  return reason instanceof Error && reason.name === "TimeoutError";
+}
+
+/** What log, model and client may know of a failure; the cause goes to whoever runs the server. */
+export function recordedError(error: unknown, run: Uid, report: (error: unknown, run: Uid) => void): RecordedError {
+  if (error instanceof Cancelled || error instanceof TimedOut) return { code: error.code, message: error.message };
+  if (error instanceof HandlerError || error instanceof InvalidInput || error instanceof InvalidOutput) {
+    if (error.cause !== undefined) report(error, run);
+    return { code: error.code, message: error.message };
+  }
+  report(error, run);
+  return publicError(error);
+}

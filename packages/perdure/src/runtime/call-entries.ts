@@ -1,0 +1,105 @@
+/** What the log says of a call: how it began, and what a human is asked about it. */
+import type { Interrupt, NewEntry } from "../log/entries.ts";
+import type { RunState } from "../log/fold.ts";
+import { canonicalJson } from "../protocol/canonical.ts";
+import { parseDuration } from "../protocol/duration.ts";
+import { idAt } from "../protocol/ids.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
+import type { Path } from "../protocol/words.ts";
+import type { ClaimChange } from "../store/store.ts";
+import type { ApprovalRequest } from "../tool/definition.ts";
+import type { DynTool } from "../tool/dyn-tool.ts";
+import type { LoopCall } from "./agent-definition.ts";
+import { sha256 } from "./hash.ts";
+import { approvalSchema, unknownWriteSchema } from "./interrupts.ts";
+
+/** @param tool - undefined for a call of the client's, or of nobody's */
+export function startedEntry(call: LoopCall, step: "tool" | "client-tool", tool: DynTool | undefined): NewEntry {
+  return {
+    kind: "step.started",
+    path: call.path,
+    step,
+    name: call.name,
+    effect: tool?.effect ?? "read",
+    input: { call: { model: call.model, index: call.index } },
+    contract: tool === undefined ? null : sha256(tool.contract),
+    toolCallId: call.id,
+  };
+}
+
+/** A change of the call's business key; undefined where it has none. */
+export function claimChange(
+  { run }: RunState,
+  call: LoopCall,
+  tool: DynTool,
+  input: Json,
+  to: ClaimChange["to"],
+  output?: Json,
+): ClaimChange | undefined {
+  const key = tool.keyFor(input);
+  if (key === null) return undefined;
+  return {
+    ...{ tenant: run.owner.tenant, tool: tool.name, key, holder: { uid: run.uid, path: call.path }, to },
+    argsHash: sha256(canonicalJson(input)),
+    ...(output !== undefined && { output }),
+  };
+}
+
+export function approvalQuestion(
+  run: RunState,
+  call: LoopCall,
+  tool: DynTool,
+  approval: true | ApprovalRequest,
+  at: number,
+): Interrupt {
+  const asked: ApprovalRequest = approval === true ? { message: `Run ${tool.name}?` } : approval;
+  const { message, risk, audience = null, expiresIn } = asked;
+  return {
+    ...question(run, call, expiresIn === undefined ? null : at + parseDuration(expiresIn)),
+    ...{ kind: "approval", reason: "tool_call", message, schema: approvalSchema, audience },
+    ...(risk !== undefined && { metadata: { risk } }),
+  };
+}
+
+export function suspensionQuestion(
+  run: RunState,
+  call: LoopCall,
+  tool: DynTool,
+  asked: { readonly message: string; readonly reason?: string; readonly expiresIn?: number },
+  at: number,
+): Interrupt {
+  const schema = tool.answerSchema ?? true;
+  const isBoolean = isJsonObject(schema) && schema.type === "boolean";
+  const { message, reason = isBoolean ? "confirmation" : "input_required", expiresIn } = asked;
+  return {
+    ...question(run, call, expiresIn === undefined ? null : at + expiresIn),
+    ...{ kind: "suspension", reason, message, schema, audience: null },
+  };
+}
+
+export function unknownWriteQuestion(run: RunState, call: LoopCall, tool: DynTool | undefined): Interrupt {
+  const common = question(run, call, null);
+  return {
+    ...common,
+    kind: "unknown-write",
+    reason: "perdure:unknown_write",
+    message: `tool \`${call.name}\` may have been applied; answer interrupt ${common.id}: did yes, no or unknown`,
+    schema: unknownWriteSchema(tool?.outputSchema ?? null),
+    audience: null,
+  };
+}
+
+function question(run: RunState, call: LoopCall, expiresAt: number | null) {
+  return {
+    id: questionId(run, call.path),
+    path: call.path,
+    toolCallId: call.id,
+    argsHash: sha256(canonicalJson(call.input)),
+    expiresAt,
+  };
+}
+
+/** The same whenever it is asked anew. */
+function questionId({ run, steps }: RunState, path: Path): string {
+  return idAt(run.uid, path, "interrupt", steps.get(path)?.asked.length ?? 0);
+}
