@@ -10,7 +10,7 @@ import type { AGUIEvent, Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
-import { BacklogFullError, type RunInterrupted } from "./errors.ts";
+import { BacklogFullError, type RunInterrupted, TransformerStateError } from "./errors.ts";
 import type { Transformer } from "./types.ts";
 
 /** Where a leg's events go, verified on the way: to a reader, or to the log. */
@@ -123,6 +123,7 @@ export class Outlet {
       current = current.flatMap((event) => {
         const step = transformer.step(memos[i] ?? null, event);
         memos[i] = step.memo;
+        keepsState(transformer, event, step.events);
         return step.events;
       });
     });
@@ -134,4 +135,15 @@ export class Outlet {
     });
     this.#memos = memos;
   }
+}
+
+/** Deltas are made from what clients hold, so the state's events leave as they are (S1 of published.ts). @throws {@link TransformerStateError} */
+function keepsState({ name }: Transformer, taken: AGUIEvent, given: readonly AGUIEvent[]): void {
+  const states = given.filter(isState);
+  const isKept = isState(taken) ? states.length === 1 && states[0] === taken : states.length === 0;
+  if (!isKept) throw new TransformerStateError(name, taken.type);
+}
+
+function isState({ type }: AGUIEvent): boolean {
+  return type === "STATE_SNAPSHOT" || type === "STATE_DELTA";
 }
