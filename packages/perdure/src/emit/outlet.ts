@@ -46,13 +46,12 @@ export class Outlet {
   #closed: RunInterrupted | undefined;
   readonly #stream: Stream;
   readonly #transformers: readonly Transformer[];
-
-  readonly #keep: Memory["keep"];
+  readonly #memory: Memory;
 
   constructor(stream: Stream, transformers: readonly Transformer[] = [], memory: Memory = FORGETFUL) {
     this.#stream = stream;
     this.#transformers = transformers;
-    this.#keep = memory.keep;
+    this.#memory = memory;
     this.#memos = transformers.map(({ name, initial }) => memory.memos[name] ?? initial);
   }
 
@@ -131,7 +130,7 @@ export class Outlet {
     // Not before: of what was refused no memo may know (O1).
     this.#transformers.forEach(({ name }, i) => {
       const memo = memos[i] ?? null;
-      if (memo !== this.#memos[i]) this.#keep(name, memo);
+      if (memo !== this.#memos[i]) this.#memory.keep(name, memo);
     });
     this.#memos = memos;
   }
