@@ -11,6 +11,7 @@ export {
   HandleClosedError,
   LifecycleEventError,
   RunInterrupted,
+  TransformerStateError,
 } from "./emit/errors.ts";
 export type * from "./emit/types.ts";
 

@@ -95,6 +95,20 @@ export class BacklogFullError extends PerdureError {
   }
 }
 
+/** A transformer dropped, changed or made a STATE event. */
+export class TransformerStateError extends PerdureError {
+  override readonly name = "TransformerStateError";
+  constructor(
+    readonly transformer: string,
+    readonly eventType: string,
+  ) {
+    super(
+      "TRANSFORMER_STATE",
+      `transformer "${transformer}" changed what the stream says of the state, at ${eventType}: clients would not hold what the next delta is made from; pass STATE events on, and change the state itself`,
+    );
+  }
+}
+
 /** The leg that this code belongs to is over, by whatever cause. Let it pass: the code has nothing left to do. */
 export class RunInterrupted extends PerdureError {
   override readonly name = "RunInterrupted";

@@ -10,7 +10,7 @@ import type { AGUIEvent, Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
-import { BacklogFullError, type RunInterrupted } from "./errors.ts";
+import { BacklogFullError, type RunInterrupted, TransformerStateError } from "./errors.ts";
 import type { Transformer } from "./types.ts";
 
 /** Where a leg's events go, verified on the way: to a reader, or to the log. */
@@ -46,13 +46,12 @@ export class Outlet {
   #closed: RunInterrupted | undefined;
   readonly #stream: Stream;
   readonly #transformers: readonly Transformer[];
-
-  readonly #keep: Memory["keep"];
+  readonly #memory: Memory;
 
   constructor(stream: Stream, transformers: readonly Transformer[] = [], memory: Memory = FORGETFUL) {
     this.#stream = stream;
     this.#transformers = transformers;
-    this.#keep = memory.keep;
+    this.#memory = memory;
     this.#memos = transformers.map(({ name, initial }) => memory.memos[name] ?? initial);
   }
 
@@ -123,6 +122,7 @@ export class Outlet {
       current = current.flatMap((event) => {
         const step = transformer.step(memos[i] ?? null, event);
         memos[i] = step.memo;
+        keepsState(transformer, event, step.events);
         return step.events;
       });
     });
@@ -130,8 +130,19 @@ export class Outlet {
     // Not before: of what was refused no memo may know (O1).
     this.#transformers.forEach(({ name }, i) => {
       const memo = memos[i] ?? null;
-      if (memo !== this.#memos[i]) this.#keep(name, memo);
+      if (memo !== this.#memos[i]) this.#memory.keep(name, memo);
     });
     this.#memos = memos;
   }
+}
+
+/** Deltas are made from what clients hold, so the state's events leave as they are (S1 of published.ts). @throws {@link TransformerStateError} */
+function keepsState({ name }: Transformer, taken: AGUIEvent, given: readonly AGUIEvent[]): void {
+  const states = given.filter(isState);
+  const isKept = isState(taken) ? states.length === 1 && states[0] === taken : states.length === 0;
+  if (!isKept) throw new TransformerStateError(name, taken.type);
+}
+
+function isState({ type }: AGUIEvent): boolean {
+  return type === "STATE_SNAPSHOT" || type === "STATE_DELTA";
 }

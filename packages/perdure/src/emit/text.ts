@@ -10,20 +10,25 @@ import type { MessageHandle, ReasoningHandle } from "./types.ts";
 export class PairKeeper {
   #half = "";
 
-  /** Sends what can go out of `text` now. When `send` throws nothing was taken, so the same text may be given again. */
-  pass(text: string, send: (whole: string) => void): void {
-    const all = this.#half + text;
-    const last = all.charCodeAt(all.length - 1);
-    const isCut = last >= 0xd800 && last <= 0xdbff;
-    const whole = isCut ? all.slice(0, -1) : all;
-    if (whole !== "") send(whole);
-    this.#half = isCut ? all.slice(-1) : "";
+  /** What can go out of `text` now. It counts as sent once it is {@link took}, so a text that was refused can be given again. */
+  ready(text: string): string {
+    const all = this.#half === "" ? text : this.#half + text;
+    return isCut(all) ? all.slice(0, -1) : all;
+  }
+
+  took(text: string): void {
+    if (text !== "") this.#half = isCut(text) ? text.slice(-1) : "";
   }
 
   /** A half whose other one never came. */
   rest(): string {
     return this.#half === "" ? "" : "\ufffd";
   }
+}
+
+function isCut(text: string): boolean {
+  const last = text.charCodeAt(text.length - 1);
+  return last >= 0xd800 && last <= 0xdbff;
 }
 
 export class TextBlock<S> extends Block<S> implements MessageHandle<S> {
@@ -36,7 +41,9 @@ export class TextBlock<S> extends Block<S> implements MessageHandle<S> {
 
   delta(text: string): void {
     this.check("delta()");
-    this.#pairs.pass(text, (delta) => this.send({ type: "TEXT_MESSAGE_CONTENT", messageId: this.id, delta }));
+    const delta = this.#pairs.ready(text);
+    if (delta !== "") this.send({ type: "TEXT_MESSAGE_CONTENT", messageId: this.id, delta });
+    this.#pairs.took(text);
   }
 
   async pipe(text: AsyncIterable<string>): Promise<void> {
@@ -68,7 +75,9 @@ export class ReasoningBlock<S> extends Block<S> implements ReasoningHandle<S> {
 
   delta(text: string): void {
     this.check("delta()");
-    this.#pairs.pass(text, (delta) => this.send({ type: "REASONING_MESSAGE_CONTENT", messageId: this.id, delta }));
+    const delta = this.#pairs.ready(text);
+    if (delta !== "") this.send({ type: "REASONING_MESSAGE_CONTENT", messageId: this.id, delta });
+    this.#pairs.took(text);
   }
 
   encryptedValue(blob: string): void {

@@ -35,7 +35,9 @@ export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
 
   args(delta: string): void {
     this.check("args()");
-    this.#pairs.pass(delta, (whole) => this.send({ type: "TOOL_CALL_ARGS", toolCallId: this.id, delta: whole }));
+    const whole = this.#pairs.ready(delta);
+    if (whole !== "") this.send({ type: "TOOL_CALL_ARGS", toolCallId: this.id, delta: whole });
+    this.#pairs.took(delta);
     this.#args += delta;
   }
 

@@ -216,7 +216,10 @@ export interface RunContext<S = Json> extends Emitting<S> {
   interrupt(...asks: readonly [Ask, ...Ask[]]): Promise<never>;
 }
 
-/** The one extension point of the stream: rewrites each event before it is verified. It never sees a terminal event. */
+/**
+ * The one extension point of the stream: rewrites each event before it is verified. It never sees a terminal event, and
+ * passes STATE events on as they are, or {@link TransformerStateError} is thrown at the line that published.
+ */
 export interface Transformer<M extends Json = Json> {
   readonly name: string;
   readonly initial: M;

@@ -14,6 +14,7 @@ import {
   type StreamRunOptions,
   streamRun,
   type Transformer,
+  TransformerStateError,
 } from "perdure";
 import type { AGUIEvent } from "perdure/protocol";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
@@ -833,6 +834,33 @@ describe("transformers", () => {
     });
     expect((await play(subject)).types).toEqual(["RUN_STARTED", "CUSTOM", "CUSTOM", "RUN_FINISHED"]);
     expect(memos).toEqual([0, 0, 1]);
+  });
+});
+
+describe("a transformer and the state", () => {
+  it.each([
+    ["drops", () => []],
+    ["doubles", (event: AGUIEvent) => [event, event]],
+    ["rewrites", (event: AGUIEvent) => [{ ...event }]],
+  ] as const)("one that %s a STATE event is refused by name, so that no client is led astray", async (_, change) => {
+    const meddler: Transformer<null> = {
+      name: "meddler",
+      initial: null,
+      step: (memo, event) => ({ memo, events: event.type.startsWith("STATE") ? change(event) : [event] }),
+    };
+    const subject = agent({
+      name: "subject",
+      state: { initial: () => ({ n: 0, filler: "f".repeat(99) }) },
+      transformers: [meddler] as readonly Transformer[],
+      async run(ctx) {
+        ctx.state.n = 1;
+        ctx.publishState();
+      },
+    });
+    const { types, reported } = await play(subject);
+    expect(types).toEqual(["RUN_STARTED", "STATE_SNAPSHOT", "RUN_ERROR"]);
+    expect(reported[0]).toBeInstanceOf(TransformerStateError);
+    expect(reported[0]).toMatchObject({ code: "TRANSFORMER_STATE", transformer: "meddler" });
   });
 });
 
