@@ -97,6 +97,16 @@ export const reasoningFirst = (story: readonly Turn[]): Turn[] =>
     tries: one.tries.map(({ parts: some, cut }) => ({ parts: some.toSorted((a, b) => rank(a) - rank(b)), cut })),
   }));
 
+/** The same stories where another try says the same things, in other words. */
+export const sameShape = (story: readonly Turn[]): Turn[] =>
+  story.map((one) => ({
+    ...one,
+    tries: one.tries.map(({ cut }) => ({
+      parts: one.parts.map((said) => (said.part === "call" ? said : { ...said, deltas: said.deltas.toReversed() })),
+      cut,
+    })),
+  }));
+
 /** The same story without a crash. */
 export const calm = (story: readonly Turn[]): Turn[] => story.map((one) => ({ ...one, tries: [], toolCuts: [] }));
 

@@ -30,3 +30,10 @@ test("held messages that nobody asks for are reduced now and then, so that their
   for (let i = 0; i < 10_000; i++) held = held.after({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "x" });
   expect(held.messages).toEqual([{ id: "m", role: "assistant", content: "x".repeat(10_000) }]);
 });
+
+test("a request's messages that are held already are not held twice", () => {
+  const hello = { id: "u", role: "user", content: "hello" } as const;
+  const input = { threadId: "t", runId: "r", messages: [hello], tools: [], context: [] };
+  const held = HeldMessages.of([hello]).after({ type: "RUN_STARTED", threadId: "t", runId: "r", input });
+  expect(held.messages).toEqual([hello]);
+});
