@@ -43,7 +43,9 @@ export { tool } from "./tool/tool.ts";
 // Run an agent for one leg, or serve it over a store.
 export { createRuntime, type Runtime, type RuntimeOptions } from "./http/create-runtime.ts";
 export { type Served, type ServeOptions, serve } from "./http/serve.ts";
+export { DurationError } from "./protocol/duration.ts";
 export { InputError } from "./protocol/input.ts";
+export { AgentMissingError } from "./runtime/engine.ts";
 export { StateInvalidError } from "./runtime/starting-state.ts";
 export { type StreamRunOptions, streamRun } from "./runtime/stream-run.ts";
 export * from "./store/errors.ts";

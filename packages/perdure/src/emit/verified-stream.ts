@@ -1,7 +1,7 @@
 /** A stream that is kept nowhere but in its reader: what was sent is verified, and pushed to a sink. */
-import type { AGUIEvent, Message, RunAgentInput } from "../protocol/events.ts";
+import type { AGUIEvent, AGUIEventOf, Message, RunAgentInput } from "../protocol/events.ts";
+import { HeldMessages } from "../protocol/held-messages.ts";
 import type { Json } from "../protocol/json.ts";
-import { reduceMessages } from "../protocol/reduce.ts";
 import { checkShape } from "../protocol/shape.ts";
 import { estimateBytes } from "../protocol/size.ts";
 import { newWire, verify, type Wire } from "../protocol/verify.ts";
@@ -24,13 +24,13 @@ export function streamOf(sink: Sink, { messages, threadId, tools }: RunAgentInpu
 
 export class VerifiedStream implements Stream {
   readonly #sink: Sink;
-  readonly #transcript: TranscriptKeeper;
+  #held: HeldMessages;
   #wire: Wire;
 
   constructor(sink: Sink, wire: Wire, messages: readonly Message[]) {
     this.#sink = sink;
     this.#wire = wire;
-    this.#transcript = new TranscriptKeeper(messages);
+    this.#held = HeldMessages.of(messages);
   }
 
   get wire(): Wire {
@@ -38,7 +38,7 @@ export class VerifiedStream implements Stream {
   }
 
   get messages(): readonly Message[] {
-    return this.#transcript.messages;
+    return this.#held.messages;
   }
 
   take(events: readonly AGUIEvent[], lane: Path): void {
@@ -46,7 +46,7 @@ export class VerifiedStream implements Stream {
     for (const event of events) wire = verify(wire, checkShape(event), lane);
     this.#wire = wire;
     for (const event of events) {
-      this.#transcript.add(event);
+      this.#held = this.#held.after(event);
       this.#sink.push(event, bytesOf(event));
     }
   }
@@ -60,77 +60,18 @@ export class VerifiedStream implements Stream {
   }
 }
 
-/** Reduces events to messages when somebody asks; until then deltas of one block are joined, so that a long text stays one entry. */
-class TranscriptKeeper {
-  #messages: readonly Message[];
-  #waiting: AGUIEvent[] = [];
-  /** The last of `#waiting` is ours to change: we made it by joining. */
-  #joined: { type: string; id: string; delta: string } | undefined;
+type Delta = AGUIEventOf<"TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" | "TOOL_CALL_ARGS">;
 
-  constructor(messages: readonly Message[]) {
-    this.#messages = messages;
-  }
-
-  add(event: AGUIEvent): void {
-    const delta = asDelta(event);
-    if (delta === undefined) {
-      this.#settle();
-      if (!touchesNoMessage.has(event.type)) this.#waiting.push(event);
-      return;
-    }
-    if (this.#joined?.type === delta.type && this.#joined.id === delta.id && event.metadata === undefined) {
-      this.#joined.delta += delta.delta;
-      return;
-    }
-    this.#settle();
-    if (event.metadata === undefined) this.#joined = delta;
-    else this.#waiting.push(event);
-  }
-
-  get messages(): readonly Message[] {
-    this.#settle();
-    for (const event of this.#waiting) this.#messages = reduceMessages(this.#messages, event);
-    this.#waiting = [];
-    return this.#messages;
-  }
-
-  #settle(): void {
-    if (this.#joined === undefined) return;
-    const { type, id, delta } = this.#joined;
-    this.#waiting.push(
-      type === "TOOL_CALL_ARGS"
-        ? { type, toolCallId: id, delta }
-        : { type: type as "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT", messageId: id, delta },
-    );
-    this.#joined = undefined;
-  }
+/** Whether an event appends text to an open block. */
+export function isDelta(event: AGUIEvent): event is Delta {
+  const { type } = event;
+  return type === "TEXT_MESSAGE_CONTENT" || type === "REASONING_MESSAGE_CONTENT" || type === "TOOL_CALL_ARGS";
 }
 
-const touchesNoMessage: ReadonlySet<string> = new Set([
-  "STATE_SNAPSHOT",
-  "STATE_DELTA",
-  "CUSTOM",
-  "RAW",
-  "STEP_STARTED",
-  "STEP_FINISHED",
-]);
-
-function asDelta(event: AGUIEvent): { type: string; id: string; delta: string } | undefined {
-  switch (event.type) {
-    case "TEXT_MESSAGE_CONTENT":
-    case "REASONING_MESSAGE_CONTENT":
-      return { type: event.type, id: event.messageId, delta: event.delta };
-    case "TOOL_CALL_ARGS":
-      return { type: event.type, id: event.toolCallId, delta: event.delta };
-    default:
-      return undefined;
-  }
-}
-
+/** What the envelope of a small event takes, roughly. Bytes. */
 const ENVELOPE = 96;
 
 /** What an event takes up, roughly. Bytes. */
 export function bytesOf(event: AGUIEvent): number {
-  const delta = asDelta(event);
-  return delta === undefined ? estimateBytes(event as unknown as Json) : delta.delta.length + ENVELOPE;
+  return isDelta(event) ? event.delta.length + ENVELOPE : estimateBytes(event as unknown as Json);
 }

@@ -33,7 +33,7 @@ import { afterShowing, newRunning } from "./running.ts";
 import { SharedMap } from "./shared-map.ts";
 import { resultContent, resultId } from "./tool-result.ts";
 
-export type { Asked, Attempt, EndedLeg, Noted, Running, RunState, StepState } from "./run-state.ts";
+export type { Noted, Running, RunState, StepState } from "./run-state.ts";
 
 /** What a thread held before the run, where its earlier runs are not at hand. */
 export interface History {

@@ -60,7 +60,7 @@ export function openMessage(
   return { wire: { ...w, messages: w.messages.set(id, { ...known(messageKind, owned, w.run), form }) }, owner: owned };
 }
 
-export function formOf(event: AGUIEvent): "triad" | "chunk" {
+function formOf(event: AGUIEvent): "triad" | "chunk" {
   return event.type.endsWith("_CHUNK") ? "chunk" : "triad";
 }
 

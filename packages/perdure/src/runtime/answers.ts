@@ -12,7 +12,7 @@ export interface AnswerProblem {
 }
 
 /** The scope that every answer needs. */
-export const ANSWER_SCOPE = "answer";
+const ANSWER_SCOPE = "answer";
 
 /** Stands for all of them. */
 export const EVERY_SCOPE = "*";

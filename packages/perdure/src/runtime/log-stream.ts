@@ -5,7 +5,7 @@
  *     next. Any other entry flushes them first, so the order is that of emitting.
  */
 import type { Stream } from "../emit/outlet.ts";
-import { bytesOf } from "../emit/verified-stream.ts";
+import { bytesOf, isDelta } from "../emit/verified-stream.ts";
 import type { FrameRef, NewEntry } from "../log/entries.ts";
 import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
 import { checkShape } from "../protocol/shape.ts";
@@ -116,12 +116,11 @@ export class LogStream implements Stream {
   }
 }
 
+/** A delta that says nothing but its text, so two of them can be one. */
 function isPlainDelta(event: AGUIEvent): event is Delta {
-  const isDelta =
-    event.type === "TEXT_MESSAGE_CONTENT" ||
-    event.type === "REASONING_MESSAGE_CONTENT" ||
-    event.type === "TOOL_CALL_ARGS";
-  return isDelta && event.metadata === undefined && event.rawEvent === undefined && event.timestamp === undefined;
+  return (
+    isDelta(event) && event.metadata === undefined && event.rawEvent === undefined && event.timestamp === undefined
+  );
 }
 
 function blockOf(event: Delta): string {

@@ -21,7 +21,6 @@ export interface MeaningRequest {
   readonly first: (added: Added, view: ThreadView) => readonly NewEntry[];
 }
 
-export type Meant = Exclude<Meaning, { is: "refuse" }> | Refused;
 export type Refused = Extract<Meaning, { is: "refuse" }>;
 
 export function meaning(view: ThreadView, request: MeaningRequest): Meaning {

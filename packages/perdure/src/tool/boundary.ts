@@ -7,7 +7,7 @@ import { isSuspension } from "./outcome.ts";
 import { salvage } from "./salvage.ts";
 
 /** How large the JSON text of an input or output may be, in bytes of UTF-8. The log refuses larger ones, and after a body that is too late. */
-export const MAX_PAYLOAD_BYTES = 4 * 1024 * 1024;
+const MAX_PAYLOAD_BYTES = 4 * 1024 * 1024;
 
 /** What lies between a tool's typed functions and JSON: each way a value crosses, and the error when it cannot. */
 export interface Boundary {

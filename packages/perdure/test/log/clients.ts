@@ -19,7 +19,7 @@ export interface Exchange {
 }
 
 /** A log as the requests that made it. */
-export function exchangesOf(log: readonly Entry[]): Exchange[] {
+function exchangesOf(log: readonly Entry[]): Exchange[] {
   const exchanges: Exchange[] = [];
   let entries: Entry[] = [];
   for (const entry of log) {
@@ -34,7 +34,7 @@ export function exchangesOf(log: readonly Entry[]): Exchange[] {
   return exchanges;
 }
 
-export class Reader {
+class Reader {
   readonly #client: StockClient;
   readonly #gate: (event: AGUIEvent) => AGUIEvent | null;
   /** Questions that the client knows of: it asks for nothing before it has addressed them. */

@@ -183,8 +183,6 @@ export const toolMessage = (id: string, toolCallId: string, content: string): To
   ...{ id, role: "tool", toolCallId, content },
 });
 
-export type { Message };
-
 /** The seqs at which a batch ends: where a reader may find the log. */
 export function headsOf(batches: readonly Batch[]): number[] {
   let head = -1;
