@@ -9,7 +9,7 @@ import type {
   LegRequest,
   NewEntry,
 } from "../../src/log/entries.ts";
-import type { AGUIEvent, Message, ToolMessage, UserMessage } from "../../src/protocol/events.ts";
+import type { AGUIEvent, ToolMessage, UserMessage } from "../../src/protocol/events.ts";
 import type { Json } from "../../src/protocol/json.ts";
 import type { Patch } from "../../src/protocol/patch.ts";
 import type { Effect, Hash, Path, Uid } from "../../src/protocol/words.ts";
