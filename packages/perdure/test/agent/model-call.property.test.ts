@@ -123,8 +123,14 @@ function isObject(text: string): boolean {
   if (text === "") return true;
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value) && !text.includes('"__proto__"');
+    return typeof value === "object" && value !== null && !Array.isArray(value) && !hasPoisonedKey(value);
   } catch {
     return false;
   }
+}
+
+/** A value `"__proto__"` is harmless; a key of that name, at any depth, is not. */
+function hasPoisonedKey(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return Object.keys(value).includes("__proto__") || Object.values(value).some(hasPoisonedKey);
 }
