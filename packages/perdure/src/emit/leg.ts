@@ -27,7 +27,7 @@ import { LaneContext, type Session } from "./context.ts";
 import { DuplicateInterruptError, publicError, RunInterrupted } from "./errors.ts";
 import { Lane } from "./lane.ts";
 import { closeLeftovers } from "./leftovers.ts";
-import { Outlet, type Stream } from "./outlet.ts";
+import { type Memory, Outlet, type Stream } from "./outlet.ts";
 import { Published, stateUpdates } from "./published.ts";
 import type { Ask, Reply, RunContext, TokenUsage, Transformer } from "./types.ts";
 
@@ -44,7 +44,17 @@ export interface LegOptions {
   readonly state: Json;
   readonly principal: Principal;
   readonly stream: Stream;
+  /** The state in the hands of somebody who keeps it. Default: one that is kept nowhere. */
+  readonly published?: Published;
+  /** The request's answers by interrupt id. Default: its `resume` entries. */
+  readonly resume?: ReadonlyMap<string, Reply>;
+  /** The id on the wire of a question that has one of its own. Default: that one. */
+  readonly questionId?: (ask: Ask) => string | undefined;
+  /** Keeps ids apart between runs. Default: the run id. */
+  readonly idPrefix?: string;
   readonly transformers?: readonly Transformer[];
+  /** Where the memos of transformers are kept. Default: nowhere. */
+  readonly memory?: Memory;
   /** Milliseconds since the epoch. */
   readonly now?: () => number;
 }
@@ -62,31 +72,34 @@ export class Leg<S> implements Session {
   readonly #abort = new AbortController();
   readonly #interrupts: Interrupt[] = [];
   readonly #now: () => number;
+  readonly #questionId: (ask: Ask) => string | undefined;
   #isOver = false;
 
-  constructor({ input, state, principal, stream, transformers = [], now = Date.now }: LegOptions) {
+  constructor(options: LegOptions) {
+    const { input, state, principal, stream, transformers = [], now = Date.now } = options;
     this.input = input;
     this.principal = principal;
     this.#now = now;
-    this.state = new Published("state", state, stateUpdates);
-    this.resume = new Map(
-      (input.resume ?? []).map(({ interruptId, status, payload }) => [
-        interruptId,
-        payload === undefined ? { status } : { status, payload: payload as Json },
-      ]),
-    );
-    this.outlet = new Outlet(stream, transformers);
+    this.#questionId = options.questionId ?? (({ id }) => id);
+    this.state = options.published ?? new Published("state", state, stateUpdates);
+    this.resume = options.resume ?? repliesOf(input);
+    this.outlet = new Outlet(stream, transformers, options.memory);
     const { promise, resolve } = resolvable();
     this.rested = promise;
     this.context = new LaneContext<S>(
       this,
-      new Lane("" as Path, idPrefix(input.runId), takenIds(input.messages)),
+      new Lane("" as Path, options.idPrefix ?? idPrefix(input.runId), takenIds(input.messages)),
       new Strand(resolve),
     );
   }
 
   get signal(): AbortSignal {
     return this.#abort.signal;
+  }
+
+  /** The questions so far. */
+  get interrupts(): readonly Interrupt[] {
+    return this.#interrupts;
   }
 
   get isOver(): boolean {
@@ -115,10 +128,11 @@ export class Leg<S> implements Session {
     this.#interrupts.push(...interrupts);
   }
 
-  #interruptOf({ id, reason, message, schema, toolCallId, expiresIn, metadata }: Ask, lane: Lane): Interrupt {
+  #interruptOf(ask: Ask, lane: Lane): Interrupt {
+    const { reason, message, schema, toolCallId, expiresIn, metadata } = ask;
     const responseSchema = schema === undefined ? undefined : responseSchemaOf(schema);
     return {
-      id: id ?? lane.mint("interrupt"),
+      id: this.#questionId(ask) ?? lane.mint("interrupt"),
       reason: reason ?? defaultReason(toolCallId, responseSchema),
       message,
       ...(toolCallId !== undefined && { toolCallId }),
@@ -176,6 +190,15 @@ export class Leg<S> implements Session {
   }
 
   readonly #send = (sent: AGUIEvent): void => this.outlet.sendUntransformed(sent);
+}
+
+function repliesOf({ resume = [] }: RunAgentInput): ReadonlyMap<string, Reply> {
+  return new Map(
+    resume.map(({ interruptId, status, payload }) => [
+      interruptId,
+      payload === undefined ? { status } : { status, payload: payload as Json },
+    ]),
+  );
 }
 
 /** A schema that accepts anything may be written as `true`; the wire knows objects only. */

@@ -2,10 +2,10 @@
 import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { PerdureError } from "../protocol/errors.ts";
-import type { Principal, Uid } from "../protocol/words.ts";
+import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
-import { Engine } from "../runtime/engine.ts";
+import { Engine, type ReportedRun } from "../runtime/engine.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import { Streams } from "../runtime/streams.ts";
 import { memory } from "../store/memory.ts";
@@ -101,9 +101,9 @@ export function createRuntime(options: RuntimeOptions): Runtime {
     return problem(500, "INTERNAL", "the server failed to answer; its log says why");
   });
 
-  function report(error: unknown, run: Uid | null): void {
+  function report(error: unknown, run: ReportedRun | null): void {
     try {
-      (options.onError ?? console.error)(error, { agent: "", threadId: "", runId: run ?? "" });
+      (options.onError ?? console.error)(error, run ?? { agent: "", threadId: "", runId: "" });
     } catch (unreported) {
       // A reporter that throws must not cost the client its answer.
       console.error("onError threw:", unreported, "; what it was given:", error);

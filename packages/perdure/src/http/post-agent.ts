@@ -5,9 +5,8 @@ import { acceptsEventStream, EVENT_STREAM } from "../protocol/negotiate.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import type { Engine } from "../runtime/engine.ts";
-import type { Sent } from "../runtime/follow.ts";
 import { StateInvalidError } from "../runtime/starting-state.ts";
-import { type StreamRunOptions, streamRun } from "../runtime/stream-run.ts";
+import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import type { Streams } from "../runtime/streams.ts";
 import type { Meaning } from "../store/store.ts";
 import { eventStreamResponse, type SentStream, sentStream } from "./event-stream.ts";
@@ -81,11 +80,7 @@ function bodyProblem(body: Extract<Body, { ok: false }>, limit: number): Respons
 
 async function answer(agent: Agent, input: RunAgentInput, options: PostOptions): Promise<SentStream | Response> {
   const { engine, streams, principal } = options;
-  if (agent.loop === undefined) {
-    const { signal, onError } = options;
-    return unlogged(streamRun(agent, input, { principal, signal, ...(onError && { onError }) }));
-  }
-  const clash = input.tools.find(({ name }) => agent.loop.tool(name) !== undefined);
+  const clash = input.tools.find(({ name }) => agent.loop?.tool(name) !== undefined);
   if (clash !== undefined) {
     return problem(
       422,
@@ -111,15 +106,4 @@ const explanations: Readonly<Record<string, string>> = {
 function refusal({ status, code, details }: Extract<Meaning, { is: "refuse" }>, threadId: string): Response {
   const message = `${explanations[code] ?? code}; see /threads/${encodeURIComponent(threadId)}/stream`;
   return problem(status, code, message, { details });
-}
-
-/** A run without a log. It has one reader, and ends with it. */
-function unlogged(events: AsyncIterableIterator<Sent["event"]>): SentStream {
-  return {
-    async next() {
-      const { done, value } = await events.next();
-      return done === true ? { done, value: undefined } : { done: false, value: [{ event: value }] };
-    },
-    cancel: () => void events.return?.(),
-  };
 }

@@ -17,6 +17,7 @@ import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox } from "../store/store.ts";
 import type { Loop, LoopCall } from "./agent-definition.ts";
+import { openClientCalls } from "./intake.ts";
 import { readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 
 /** Something to do for one step. */
@@ -225,14 +226,5 @@ function isParallel(loop: Loop, call: LoopCall): boolean {
 function waitingOutcome(run: RunState): LegOutcome {
   const interrupts = [...run.interrupts.values()].filter(isListed).map(wireInterrupt);
   if (interrupts.length > 0) return { type: "interrupt", interrupts };
-  return { type: "success", pendingToolCallIds: openClientCalls(run) };
-}
-
-/** Calls that wait for the client, in the order of their steps. */
-export function openClientCalls(run: RunState): string[] {
-  return [...run.steps.values()].flatMap(({ started, finished }) =>
-    started.step === "client-tool" && finished === undefined && started.toolCallId !== undefined
-      ? [started.toolCallId]
-      : [],
-  );
+  return { type: "success", pendingToolCallIds: openClientCalls(run).map(({ toolCallId }) => toolCallId) };
 }

@@ -3,7 +3,7 @@
 import { aggregateTokenUsage } from "@ag-ui/core";
 import { RunInterrupted } from "../emit/errors.ts";
 import { closeLeftovers } from "../emit/leftovers.ts";
-import { Outlet } from "../emit/outlet.ts";
+import { type Memory, Outlet } from "../emit/outlet.ts";
 import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { interruptEvent } from "../log/interrupts.ts";
@@ -11,39 +11,38 @@ import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Patch } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
-import type { Batch, Claim, ClaimChange, Lease } from "../store/store.ts";
+import type { Batch, Claim, ClaimChange, Closed, Lease } from "../store/store.ts";
+import type { Agent } from "./agent-definition.ts";
 import { Drafts } from "./drafts.ts";
 import type { DriverOptions } from "./driver-options.ts";
+import { closingEntries } from "./intake.ts";
 import { LogStream } from "./log-stream.ts";
 import { type LeaseLostError, RunLog } from "./run-log.ts";
 
-interface Closing {
-  readonly status: "resolved" | "cancelled" | "expired" | "withdrawn";
-  readonly payload?: Json;
-  readonly by: string;
-}
-
 export class DriveSession {
   readonly outlet: Outlet;
+  /** Keeps the memos of transformers in the log. */
+  readonly memory: Memory;
   readonly drafts = new Drafts();
   readonly #log: RunLog;
-  readonly #stream: LogStream;
+  readonly stream: LogStream;
   readonly #abort = new AbortController();
   #isAwake = true;
   #onWake: (() => void) | undefined;
 
-  constructor({ store, lease, run, agent, now }: DriverOptions) {
+  constructor({ store, lease, run, agent, now }: DriverOptions<Agent>) {
     this.#log = new RunLog(store, lease, run, (error) => this.#lost(error), now);
-    this.#stream = new LogStream(this.#log, now);
-    this.outlet = new Outlet(this.#stream, agent.transformers ?? [], {
+    this.stream = new LogStream(this.#log, now);
+    this.memory = {
       memos: run.memos,
       keep: (transformer, value) => this.add([{ kind: "memo", transformer, value }]),
-    });
+    };
+    this.outlet = new Outlet(this.stream, agent.transformers ?? [], this.memory);
   }
 
   /** The run with everything that was emitted and appended. */
   get state(): RunState {
-    this.#stream.flush();
+    this.stream.flush();
     return this.#log.state;
   }
 
@@ -58,25 +57,25 @@ export class DriveSession {
 
   /** Appends entries behind everything that was emitted so far; those of one tick are one batch. */
   add(entries: readonly NewEntry[], options: { readonly claims?: readonly ClaimChange[] } = {}): void {
-    this.#stream.flush();
+    this.stream.flush();
     this.#log.add(entries, options);
   }
 
   /** Resolves when everything that was added is durable. */
   committed(): Promise<void> {
-    this.#stream.flush();
+    this.stream.flush();
     return this.#log.committed();
   }
 
   /** Appends a batch that may be refused because something came in. @returns whether it was appended */
   async offer(entries: readonly NewEntry[], options: Omit<Batch, "entries"> = {}): Promise<boolean> {
-    this.#stream.flush();
+    this.stream.flush();
     return (await this.#log.offer({ ...options, entries })).is === "appended";
   }
 
   /** Appends a batch that takes a key. @returns who has it, if it is not free */
   async offerKey(entries: readonly NewEntry[], claim: ClaimChange): Promise<Claim | null> {
-    this.#stream.flush();
+    this.stream.flush();
     for (;;) {
       const appended = await this.#log.offer({ entries, claims: [claim] });
       if (appended.is !== "inbox") return appended.is === "held" ? appended.claim : null;
@@ -92,14 +91,8 @@ export class DriveSession {
   }
 
   /** The end of a question and what clients are told of it. None when it is not open (any more). */
-  closing(id: string, { status, payload, by }: Closing): readonly NewEntry[] {
-    const interrupt = this.state.interrupts.get(id);
-    if (interrupt === undefined) return [];
-    const shown = status === "resolved" || status === "cancelled" ? "answered" : status;
-    return [
-      { kind: "interrupt.answered", id, status, by, ...(payload !== undefined && { payload }) },
-      { kind: "frame", path: "" as Path, event: interruptEvent(interrupt, shown) },
-    ];
+  closing(id: string, closed: Omit<Closed, "at">): readonly NewEntry[] {
+    return closingEntries(this.state, id, closed);
   }
 
   /** Appends the frame that leads from what clients hold to what they should, if that is something else. */

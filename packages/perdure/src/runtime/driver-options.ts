@@ -1,12 +1,12 @@
 import type { RunState } from "../log/fold.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Lease } from "../store/store.ts";
-import type { LoopAgent } from "./agent-definition.ts";
+import type { Agent, LoopAgent } from "./agent-definition.ts";
 
-export interface DriverOptions {
+export interface DriverOptions<A extends Agent = LoopAgent> {
   readonly store: EventStore;
   readonly lease: Lease;
-  readonly agent: LoopAgent;
+  readonly agent: A;
   readonly run: RunState;
   /** The thread's runs before this one, oldest first. */
   readonly before: readonly RunState[];

@@ -8,12 +8,13 @@
  */
 import type { Fact, FrameRef, LegOutcome, NewEntry } from "../log/entries.ts";
 import { retractAll } from "../log/retract.ts";
-import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
-import type { Inbox, Lease } from "../store/store.ts";
-import { type Decision, decide, openClientCalls } from "./decide.ts";
+import type { Inbox } from "../store/store.ts";
+import { type Decision, decide } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
+import { intake, openClientCalls } from "./intake.ts";
+import { LeaseKeeper } from "./lease-keeper.ts";
 import { LeaseLostError } from "./run-log.ts";
 import { StepRunner } from "./step-runner.ts";
 
@@ -21,8 +22,6 @@ export type Driven = "parked" | "finished" | "released" | "lost";
 
 /** How long a wait without a body is held in memory. Milliseconds. */
 const SHORT_WAIT = 1_000;
-/** How often a lease is renewed, as a part of its time. */
-const RENEWALS = 3;
 
 /** Drives a run until it parks, ends, or is lost. Never throws: what goes wrong is reported, and the run is anybody's again. */
 export async function drive(options: DriverOptions): Promise<Driven> {
@@ -42,18 +41,16 @@ class Driver {
   readonly #session: DriveSession;
   readonly #steps: StepRunner;
   readonly #unwatch: () => void;
-  #lease: Lease;
-  #renewal: ReturnType<typeof setTimeout> | undefined;
+  readonly #keeper: LeaseKeeper;
   #isResumed = false;
 
   constructor(options: DriverOptions) {
     this.#options = options;
-    this.#lease = options.lease;
     this.#session = new DriveSession(options);
     this.#steps = new StepRunner(options, this.#session);
     this.#unwatch = options.store.watch({ run: options.lease.uid }, this.#session.wake);
     options.stop.addEventListener("abort", this.#session.wake);
-    this.#renewLater();
+    this.#keeper = new LeaseKeeper(options, this.#session);
   }
 
   async run(): Promise<Driven> {
@@ -73,7 +70,7 @@ class Driver {
   }
 
   close(): void {
-    clearTimeout(this.#renewal);
+    this.#keeper.stop();
     this.#unwatch();
     this.#options.stop.removeEventListener("abort", this.#session.wake);
     this.#session.close();
@@ -139,66 +136,9 @@ class Driver {
 
   /** What came in becomes entries, all of it in one batch. */
   async #take(items: readonly Inbox[]): Promise<void> {
-    const { state } = this.#session;
-    const entries: NewEntry[] = [];
-    const request = items.find((item) => item.kind === "request")?.request ?? null;
-    if (state.leg === null || (request !== null && state.leg.runId !== request.runId)) {
-      const leg = state.legs + 1;
-      entries.push(
-        { kind: "leg.started", leg, runId: request?.runId ?? `${state.run.uid}.${leg}`, request },
-        { kind: "frame", path: "" as Path, ref: { of: "RUN_STARTED", leg } },
-      );
-      if (request !== null && !jsonEqual(state.shown, request.state ?? {})) {
-        entries.push({ kind: "frame", path: "" as Path, ref: { of: "STATE_SNAPSHOT" } });
-      }
-    }
-    const answered = new Set<string>();
-    for (const item of items) {
-      if (item.kind === "answer") {
-        answered.add(item.interrupt);
-        entries.push(...this.#answerEntries(item));
-      } else if (item.kind !== "request") {
-        const payload: Json = "payload" in item ? item.payload : null;
-        entries.push({ kind: "inbox.taken", item: item.kind, payload, by: item.by });
-      }
-    }
-    if (request !== null && request.messages.length > 0) entries.push(...this.#notAnsweredByClient(answered));
+    const entries = intake(this.#session.state, items);
     const appended = await this.#session.offer(entries, { taken: items.map(({ row }) => row) });
     if (appended && this.#session.state.cancelled) this.#steps.abortForCancel();
-  }
-
-  #answerEntries(item: Extract<Inbox, { kind: "answer" }>): readonly NewEntry[] {
-    const { state } = this.#session;
-    const call = [...state.steps.values()].find(
-      ({ started, finished }) => started.step === "client-tool" && started.toolCallId === item.interrupt && !finished,
-    );
-    if (call !== undefined) {
-      return [
-        {
-          kind: "step.finished",
-          path: call.started.path,
-          via: "client",
-          status: "ok",
-          output: item.payload ?? null,
-          patch: [],
-        },
-      ];
-    }
-    return this.#session.closing(item.interrupt, item);
-  }
-
-  /** A user went on without answering the calls that the client should have run. */
-  #notAnsweredByClient(answered: ReadonlySet<string>): readonly NewEntry[] {
-    const { state } = this.#session;
-    const left = new Set(openClientCalls(state).filter((id) => !answered.has(id)));
-    return [...state.steps.values()].flatMap(({ started: { path, toolCallId } }): readonly NewEntry[] => {
-      if (toolCallId === undefined || !left.has(toolCallId)) return [];
-      const error = { code: "NOT_ANSWERED", message: "not answered by the client" };
-      return [
-        { kind: "step.finished", path, via: "answer", status: "error", error, applied: "no" },
-        { kind: "frame", path, ref: { of: "TOOL_CALL_RESULT", path } },
-      ];
-    });
   }
 
   async #wait(bodies: boolean, until: number | null): Promise<Driven | undefined> {
@@ -250,7 +190,7 @@ class Driver {
         ? { type: "error", error: error ?? { code: "INTERNAL", message: "The agent failed (INTERNAL)." } }
         : outcome === "cancelled"
           ? { type: "cancelled" }
-          : { type: "success", pendingToolCallIds: openClientCalls(state) };
+          : { type: "success", pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId) };
     this.#session.closeOpen(outcome === "success");
     return await this.#session.offer(
       [
@@ -273,25 +213,6 @@ class Driver {
     await this.#steps.settled();
     await this.#session.offer([], { ends: { runnable: true, wakeAt: null, waitsForKey: null } });
     return "released";
-  }
-
-  #renewLater(): void {
-    const { store, now } = this.#options;
-    const wait = Math.max(10, (this.#lease.until - now()) / RENEWALS);
-    this.#renewal = setTimeout(() => {
-      store.renew(this.#lease).then(
-        (lease) => {
-          if (lease === null) this.#session.lose();
-          else {
-            this.#lease = lease;
-            this.#session.renewed(lease);
-            this.#renewLater();
-          }
-        },
-        (error: unknown) => this.#session.lose(error),
-      );
-    }, wait);
-    this.#renewal.unref?.();
   }
 }
 

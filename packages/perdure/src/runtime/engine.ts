@@ -13,19 +13,28 @@ import type { RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
 import type { Answer, Answered, EventStore, Lease, Meaning, Posted, ThreadKey } from "../store/store.ts";
-import type { Agent, LoopAgent } from "./agent-definition.ts";
+import type { Agent } from "./agent-definition.ts";
 import { type AnswerProblem, answerProblem } from "./answers.ts";
+import { driveBody } from "./body-driver.ts";
 import { drive } from "./driver.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import { startingState } from "./starting-state.ts";
 import { Threads } from "./threads.ts";
 
+/** A run as error reports name it. */
+export interface ReportedRun {
+  readonly agent: string;
+  readonly threadId: string;
+  /** The run's uid. */
+  readonly runId: string;
+}
+
 export interface EngineOptions {
   readonly store: EventStore;
   readonly agents: ReadonlyMap<string, Agent>;
-  /** Gets the causes that clients are not told. */
-  readonly report: (error: unknown, run: Uid | null) => void;
+  /** Gets the causes that clients are not told, with the run that they belong to. */
+  readonly report: (error: unknown, run: ReportedRun | null) => void;
   /** Milliseconds since the epoch. Default: the system's clock. */
   readonly now?: () => number;
   /** In [0, 1). Default: `Math.random`. */
@@ -222,7 +231,7 @@ export class Engine {
     const before = this.#driving.get(lease.uid) ?? Promise.resolve();
     const driven = before
       .then(() => this.#driveOne(lease, isOwnerDead))
-      .catch((error: unknown) => this.#report(error, lease.uid))
+      .catch((error: unknown) => this.#report(error, { agent: "", threadId: "", runId: lease.uid }))
       .finally(() => {
         if (this.#driving.get(lease.uid) === driven) this.#driving.delete(lease.uid);
       });
@@ -233,15 +242,20 @@ export class Engine {
     const run = await this.store.run(lease.uid);
     if (run === null) return;
     const agent = this.#agents.get(run.agent);
-    if (agent?.loop === undefined) throw new AgentMissingError(run.uid, run.agent);
+    const reported = { agent: run.agent, threadId: run.thread ?? run.uid, runId: run.uid };
+    const report = (error: unknown): void => this.#report(error, reported);
+    if (agent === undefined) {
+      report(new AgentMissingError(run.uid, run.agent));
+      return;
+    }
     const { state, before } = await this.threads.load(run);
-    const ended = await drive({
-      ...{ store: this.store, lease, agent: agent as LoopAgent, run: state, before },
+    const options = {
+      ...{ store: this.store, lease, run: state, before },
       // Only what was cut before this process opened the store is the former owner's.
       isOwnerDead: isOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
-      ...{ stop: this.#stop.signal, now: this.#now, random: this.#random },
-      report: (error, uid) => this.#report(error, uid),
-    });
+      ...{ stop: this.#stop.signal, now: this.#now, random: this.#random, report },
+    };
+    const ended = await (agent.loop === undefined ? driveBody({ ...options, agent }) : drive({ ...options, agent }));
     // Whoever lost it to a failure leaves it alone for a moment; its lease is still its own and has to run out or be taken back.
     if (ended === "lost" && !this.#stop.signal.aborted) {
       await new Promise((resolve) => setTimeout(resolve, REST_AFTER_LOSS));

@@ -123,7 +123,7 @@ function bodyAgent<S>(agent: Agent<S>): BodyAgent<S> {
 }
 
 /** Runs an agent's body inside a leg that has begun. Resolves when the leg is over; a body that goes on is left behind. */
-async function runLeg<S>(agent: BodyAgent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
+export async function runLeg<S>(agent: BodyAgent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
   const fail = (error: unknown): void => {
     const isLate = leg.isOver && error instanceof RunInterrupted;
     if (!isLate) report(error);
