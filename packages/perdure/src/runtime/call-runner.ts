@@ -30,7 +30,7 @@ import {
   suspensionQuestion,
   unknownWriteQuestion,
 } from "./call-entries.ts";
-import type { Settle, Start } from "./decide.ts";
+import { attemptAgain, type Settle, type StartAttempt } from "./decide.ts";
 import { type AttemptDraft, rebased } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -74,7 +74,7 @@ export class CallRunner {
     ]);
   }
 
-  async attempt(start: Extract<Start, { start: "attempt" }>, signal: AbortSignal): Promise<void> {
+  async attempt(start: StartAttempt, signal: AbortSignal): Promise<void> {
     const { call, phase } = start;
     const session = this.#session;
     const tool = this.#options.agent.loop.tool(call.name);
@@ -316,10 +316,7 @@ export class CallRunner {
     if (!isSettled) return;
     if (judgement.applied === "no") {
       if (session.state.cancelled) return await this.settle(call, { by: "cancel" });
-      return await this.attempt(
-        { start: "attempt", call, phase: "call", ...(attempt.edited !== undefined && { edited: attempt.edited }) },
-        signal,
-      );
+      return await this.attempt(attemptAgain(call, step), signal);
     }
     const interrupt = unknownWriteQuestion(session.state, call, tool);
     session.add(session.opening(interrupt));
@@ -334,18 +331,24 @@ export class CallRunner {
     const tool = this.#options.agent.loop.tool(call.name);
     const step = session.state.steps.get(call.path);
     if (step?.finished) return;
-    const entries: NewEntry[] = step === undefined ? [startedEntry(call, "tool", tool)] : [];
-    if (how.by === "cancel" && step?.waits)
-      entries.push(...session.closing(step.waits, { status: "withdrawn", by: "" }));
     const input = step?.attempts.at(-1)?.edited ?? call.input;
-    const end = this.#settledEnd(how, tool, input);
     const claim =
       how.by === "answer" && tool !== undefined
-        ? claimChange(this.#session.state, call, tool, input, "settled", how.output)
+        ? claimChange(session.state, call, tool, input, "settled", how.output)
         : undefined;
-    entries.push({ kind: "step.finished", path: call.path, via: how.by === "answer" ? "answer" : "call", ...end });
-    if (hasCall(session.state.wire, call.id))
-      entries.push({ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } });
+    const entries = (): readonly NewEntry[] => [
+      ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
+      ...(how.by === "cancel" && step?.waits ? session.closing(step.waits, { status: "withdrawn", by: "" }) : []),
+      {
+        kind: "step.finished",
+        path: call.path,
+        via: how.by === "answer" ? "answer" : "call",
+        ...this.#settledEnd(how, tool, input),
+      },
+      ...(hasCall(session.state.wire, call.id)
+        ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
+        : []),
+    ];
     // Refused when somebody has answered meanwhile: then the answer is taken first, and the driver decides again.
     if (await session.offer(entries, claim === undefined ? {} : { claims: [claim] })) session.showState(call.path);
   }
