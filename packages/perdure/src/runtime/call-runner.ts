@@ -12,7 +12,7 @@ import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
 import { diff, type Patch } from "../protocol/patch.ts";
-import { hasCall } from "../protocol/verify.ts";
+import { mayAnswer } from "../protocol/verify.ts";
 import type { RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
 import type { Approval } from "../tool/definition.ts";
@@ -338,14 +338,17 @@ export class CallRunner {
         : undefined;
     const entries = (): readonly NewEntry[] => [
       ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
-      ...(how.by === "cancel" && step?.waits ? session.closing(step.waits, { status: "withdrawn", by: "" }) : []),
+      // The end of its step is all that closes a call of the client's.
+      ...(how.by === "cancel" && step?.waits && step.started.step !== "client-tool"
+        ? session.closing(step.waits, { status: "withdrawn", by: "" })
+        : []),
       {
         kind: "step.finished",
         path: call.path,
         via: how.by === "answer" ? "answer" : "call",
         ...this.#settledEnd(how, tool, input),
       },
-      ...(hasCall(session.state.wire, call.id)
+      ...(mayAnswer(session.state.wire, call.id)
         ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
         : []),
     ];

@@ -27,7 +27,8 @@ export class Mortal {
   /** Made so far. */
   commits = 0;
   /** Called before each commit, which waits for it. */
-  gate: ((operation: string, args: readonly unknown[]) => Promise<void> | undefined) | undefined;
+  gate: (() => Promise<void>) | undefined;
+  #lastAppend: Promise<unknown> = Promise.resolve();
   #isDead = false;
   #isDying = false;
   #onDeath: () => void = () => {};
@@ -62,13 +63,23 @@ export class Mortal {
     // It only says where to look; a dead one looks and sees nothing.
     if (name === "watch") return call(args);
     if (this.#isDead || this.#isDying) return never();
+    if (name === "claim" && this.gate !== undefined) {
+      return this.gate().then(() => this.#answered(() => this.#commit(name, () => call([OWNER]))));
+    }
     if (name === "open" || name === "claim") return this.#answered(() => this.#commit(name, () => call([OWNER])));
     if (name === "post") {
       const [request, decide] = args;
       return this.#answered(() => this.#commit(name, () => call([{ ...(request as object), owner: OWNER }, decide])));
     }
-    const gated = COMMITS.has(name) ? this.gate?.(String(name), args) : undefined;
-    if (gated !== undefined) return gated.then(() => this.#answered(() => this.#commit(name, () => call(args))));
+    const { gate } = this;
+    if (gate !== undefined && name === "append") {
+      // Appends are committed in the order of their calls, so one that waits holds the next one back.
+      const appended = this.#lastAppend
+        .then(gate)
+        .then(() => this.#answered(() => this.#commit(name, () => call(args))));
+      this.#lastAppend = appended.catch(() => {});
+      return appended;
+    }
     return this.#answered(() => this.#commit(name, () => call(args)));
   }
 
