@@ -21,7 +21,7 @@ import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
 import type { Judgement } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { AttemptContext } from "./attempt-context.ts";
-import { Cancelled, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
+import { Cancelled, failures, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
 import { backoff } from "./backoff.ts";
 import {
   approvalQuestion,
@@ -229,7 +229,7 @@ export class CallRunner {
       return;
     }
     const applied = appliedBy(tool, error);
-    const retryAt = this.#retryAt(tool, n, error, applied);
+    const retryAt = this.#retryAt(call, tool, error, applied);
     if (retryAt !== null) {
       const failed = {
         kind: "step.failed",
@@ -248,13 +248,15 @@ export class CallRunner {
   }
 
   /** When a failed attempt is followed by another one, or an unknown write may be judged; null when it was the last. */
-  #retryAt(tool: DynTool, n: number, error: unknown, applied: "no" | "unknown"): number | null {
+  #retryAt(call: LoopCall, tool: DynTool, error: unknown, applied: "no" | "unknown"): number | null {
     const now = this.#options.now();
     if (tool.effect === "write" && applied === "unknown") return now + tool.policy.settle;
     const failure = error instanceof HandlerError ? error : undefined;
     const isRetryable = failure?.retryable ?? (error instanceof Cancelled || error instanceof TimedOut);
-    if (!isRetryable || n >= tool.policy.attempts) return null;
-    return now + backoff(n, failure?.retryAfter, this.#options.random());
+    const step = this.#session.state.steps.get(call.path);
+    const failed = 1 + (step === undefined ? 0 : failures(step));
+    if (!isRetryable || failed >= tool.policy.attempts) return null;
+    return now + backoff(failed, failure?.retryAfter, this.#options.random());
   }
 
   /** Asks whether an unknown write was applied, and a human where nobody can tell. */

@@ -11,6 +11,7 @@ import { retractAll } from "../log/retract.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Inbox, Lease } from "../store/store.ts";
+import { CUT } from "./attempt-outcome.ts";
 import { type Decision, decide, openClientCalls } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -126,7 +127,7 @@ class Driver {
           kind: "step.failed",
           path,
           n,
-          error: { code: "CUT", message: "the process that ran it died" },
+          error: CUT,
           applied: isEffect ? "unknown" : "no",
           retryAt: isEffect ? from + settle : now(),
         },

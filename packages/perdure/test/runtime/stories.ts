@@ -247,6 +247,36 @@ export const unknownWrite = (says: "what is true" | "unknown"): Story => ({
   }),
 });
 
+export const editedApproval: Story = {
+  name: "a write whose arguments a human changes, and about which nobody knows",
+  agent: (life) =>
+    desk(
+      [
+        tool({
+          name: "mail",
+          description: "Sends a letter.",
+          effect: "write",
+          settle: 0,
+          approval: true,
+          input: z.object({ to: z.string() }),
+          output: z.object({ sent: z.string() }),
+          async call({ to }) {
+            await does(life, "mail", `mail ${to}`);
+            return { sent: to };
+          },
+        }),
+      ],
+      [{ calls: [{ name: "mail", input: { to: "bob" } }] }, { text: "Done." }],
+    ),
+  answer: ({ reason }, world) => ({
+    status: "resolved",
+    payload:
+      reason === "tool_call"
+        ? { approved: true, editedArgs: { to: "ann" } }
+        : looked(world, "mail ann", { sent: "ann" }),
+  }),
+};
+
 /** Services that fail the first time, and one that always does. */
 export const failingTools: Story = {
   name: "tools that fail: to be tried again, for good, and unknown",
@@ -306,5 +336,6 @@ export const stories: readonly Story[] = [
   suspension,
   plainSuspension,
   unknownWrite("what is true"),
+  editedApproval,
   failingTools,
 ];

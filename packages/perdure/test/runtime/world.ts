@@ -3,6 +3,9 @@
  *
  * Effects of a dead process do not happen: whatever a body does, it does through its {@link Life}.
  */
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { type AgentSubscriber, HttpAgent } from "@ag-ui/client";
 import type { ResumeEntry, Tool } from "@ag-ui/core";
 import { createRuntimeFrom } from "../../src/http/create-runtime.ts";
@@ -12,6 +15,7 @@ import type { AGUIEvent, Interrupt, Message } from "../../src/protocol/events.ts
 import type { Uid } from "../../src/protocol/words.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
 import { memory } from "../../src/store/memory.ts";
+import { sqlite } from "../../src/store/sqlite.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
 import { type Death, Mortal, never } from "./mortal-store.ts";
 
@@ -33,6 +37,28 @@ export const inMemory = (): Disk => {
       return store;
     },
     async remove() {},
+  };
+};
+
+/** SQLite files. What a process leaves when it dies is copied as it lies there; the copy has no owner. */
+export const inFiles = (): Disk => {
+  const dir = mkdtempSync(join(tmpdir(), "perdure-crash-"));
+  let generation = 0;
+  let store: EventStore | undefined;
+  const file = () => join(dir, `${generation}.db`);
+  return {
+    next(clock) {
+      const left = file();
+      generation += 1;
+      for (const part of ["", "-wal"]) if (existsSync(left + part)) copyFileSync(left + part, file() + part);
+      // Only to let go of its files: nobody looks at them any more.
+      void store?.close();
+      store = sqlite(file(), { clock, leaseMs: 1e9 });
+      return store;
+    },
+    async remove() {
+      rmSync(dir, { recursive: true, force: true });
+    },
   };
 };
 
