@@ -5,7 +5,7 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
-import { Engine, type ReportedRun } from "../runtime/engine.ts";
+import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import { Streams } from "../runtime/streams.ts";
 import { memory } from "../store/memory.ts";
@@ -53,13 +53,24 @@ export interface Runtime {
 const DEFAULT_BODY_LIMIT = 20 * 1024 * 1024;
 const DEFAULT_KEEP_ALIVE = 15_000;
 
+/** Where a runtime's time, chance and names come from. The system's, but in tests that replay a story. */
+export type Sources = Pick<EngineOptions, "now" | "random" | "newUid">;
+
 /** @throws {@link PerdureError} `AGENT_DEFINITION` when two agents have one name */
 export function createRuntime(options: RuntimeOptions): Runtime {
+  return createRuntimeFrom({}, options);
+}
+
+/** {@link createRuntime} with other sources. */
+export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Runtime {
   const agents = byName(options.agents);
   const isOpen = options.authorize !== undefined;
   const origins = options.cors?.origins ?? [];
   const closing = new AbortController();
-  const engine = new Engine({ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) });
+  const engine = new Engine({
+    ...sources,
+    ...{ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) },
+  });
   const streams = new Streams(engine, closing.signal);
   const app = new Hono<Env>();
 

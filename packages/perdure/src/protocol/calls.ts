@@ -1,7 +1,7 @@
 import { isWholeJson } from "./closing.ts";
 import type { AGUIEvent, AGUIEventOf } from "./events.ts";
 import { checkForm, checkKind, checkOpen, checkOwner, known, put, refuse, whose, without } from "./items.ts";
-import type { OpenCall, Wire } from "./wire.ts";
+import type { KnownCall, OpenCall, Wire } from "./wire.ts";
 
 /** A call begins, by START or by its first chunk. */
 export function beginCall(
@@ -83,7 +83,7 @@ export function answerCall(w: Wire, event: AGUIEventOf<"TOOL_CALL_RESULT">): Wir
   if (call === undefined || call.gone) refuse("result-without-call", event, id, `no call "${id}" was made`);
   if (call.answered) refuse("result-repeated", event, id, "it has its result already");
   if (w.calls.has(id)) refuse("result-before-end", event, id, "send its TOOL_CALL_END first");
-  if (w.clientTools?.has(call.name) && call.begunIn === w.run) {
+  if (isClients(w, call)) {
     refuse("client-call-result", event, id, `the client runs "${call.name}" and brings the result itself`);
   }
   checkWhole(call.args, event, id, "answered");
@@ -100,6 +100,16 @@ export function answerCall(w: Wire, event: AGUIEventOf<"TOOL_CALL_RESULT">): Wir
     waiting,
     messagesShown: false,
   };
+}
+
+/** Whether a result of the server's may follow: the call is shown, and the client does not run it in this leg itself. */
+export function mayAnswer(w: Wire, id: string): boolean {
+  const call = w.known.get(id);
+  return call !== undefined && !call.gone && !isClients(w, call);
+}
+
+function isClients(w: Wire, { name, begunIn }: KnownCall): boolean {
+  return w.clientTools?.has(name) === true && begunIn === w.run;
 }
 
 export function checkWhole(args: string | undefined, event: AGUIEvent, id: string, when: string): void {

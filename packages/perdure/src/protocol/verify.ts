@@ -37,6 +37,7 @@ import { applySnapshot } from "./snapshot.ts";
 import { finishStep, startSubagent } from "./steps.ts";
 import { open, type Wire, withHistory } from "./wire.ts";
 
+export { mayAnswer } from "./calls.ts";
 export { ProtocolError, type Rule } from "./rules.ts";
 export {
   closingEvent,

@@ -1,8 +1,18 @@
 /** How a body's attempt may end beside returning and failing by itself. */
 import { publicError } from "../emit/errors.ts";
+import type { StepState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
+import { jsonEqual } from "../protocol/json.ts";
 import type { RecordedError, Uid } from "../protocol/words.ts";
 import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
+
+/** What an attempt that died with its process has failed with. */
+export const CUT: RecordedError = { code: "CUT", message: "the process that ran it died" };
+
+/** How often a step has failed by itself. A death is no fault of the tool's and costs it none of its attempts. */
+export function failures({ attempts }: StepState): number {
+  return attempts.filter(({ failed }) => failed !== undefined && !jsonEqual({ ...failed.error }, { ...CUT })).length;
+}
 
 /** A step was stopped because its run was cancelled. */
 export class Cancelled extends PerdureError {

@@ -12,7 +12,7 @@ import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
 import { diff, type Patch } from "../protocol/patch.ts";
-import { hasCall } from "../protocol/verify.ts";
+import { mayAnswer } from "../protocol/verify.ts";
 import type { RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
 import type { Approval } from "../tool/definition.ts";
@@ -21,7 +21,7 @@ import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
 import type { Judgement } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { AttemptContext } from "./attempt-context.ts";
-import { Cancelled, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
+import { Cancelled, failures, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
 import { backoff } from "./backoff.ts";
 import {
   approvalQuestion,
@@ -30,7 +30,7 @@ import {
   suspensionQuestion,
   unknownWriteQuestion,
 } from "./call-entries.ts";
-import type { Settle, Start } from "./decide.ts";
+import { attemptAgain, type Settle, type StartAttempt } from "./decide.ts";
 import { type AttemptDraft, rebased } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -74,7 +74,7 @@ export class CallRunner {
     ]);
   }
 
-  async attempt(start: Extract<Start, { start: "attempt" }>, signal: AbortSignal): Promise<void> {
+  async attempt(start: StartAttempt, signal: AbortSignal): Promise<void> {
     const { call, phase } = start;
     const session = this.#session;
     const tool = this.#options.agent.loop.tool(call.name);
@@ -229,7 +229,7 @@ export class CallRunner {
       return;
     }
     const applied = appliedBy(tool, error);
-    const retryAt = this.#retryAt(tool, n, error, applied);
+    const retryAt = this.#retryAt(call, tool, error, applied);
     if (retryAt !== null) {
       const failed = {
         kind: "step.failed",
@@ -248,13 +248,15 @@ export class CallRunner {
   }
 
   /** When a failed attempt is followed by another one, or an unknown write may be judged; null when it was the last. */
-  #retryAt(tool: DynTool, n: number, error: unknown, applied: "no" | "unknown"): number | null {
+  #retryAt(call: LoopCall, tool: DynTool, error: unknown, applied: "no" | "unknown"): number | null {
     const now = this.#options.now();
     if (tool.effect === "write" && applied === "unknown") return now + tool.policy.settle;
     const failure = error instanceof HandlerError ? error : undefined;
     const isRetryable = failure?.retryable ?? (error instanceof Cancelled || error instanceof TimedOut);
-    if (!isRetryable || n >= tool.policy.attempts) return null;
-    return now + backoff(n, failure?.retryAfter, this.#options.random());
+    const step = this.#session.state.steps.get(call.path);
+    const failed = 1 + (step === undefined ? 0 : failures(step));
+    if (!isRetryable || failed >= tool.policy.attempts) return null;
+    return now + backoff(failed, failure?.retryAfter, this.#options.random());
   }
 
   /** Asks whether an unknown write was applied, and a human where nobody can tell. */
@@ -316,10 +318,7 @@ export class CallRunner {
     if (!isSettled) return;
     if (judgement.applied === "no") {
       if (session.state.cancelled) return await this.settle(call, { by: "cancel" });
-      return await this.attempt(
-        { start: "attempt", call, phase: "call", ...(attempt.edited !== undefined && { edited: attempt.edited }) },
-        signal,
-      );
+      return await this.attempt(attemptAgain(call, step), signal);
     }
     const interrupt = unknownWriteQuestion(session.state, call, tool);
     session.add(session.opening(interrupt));
@@ -334,18 +333,27 @@ export class CallRunner {
     const tool = this.#options.agent.loop.tool(call.name);
     const step = session.state.steps.get(call.path);
     if (step?.finished) return;
-    const entries: NewEntry[] = step === undefined ? [startedEntry(call, "tool", tool)] : [];
-    if (how.by === "cancel" && step?.waits)
-      entries.push(...session.closing(step.waits, { status: "withdrawn", by: "" }));
     const input = step?.attempts.at(-1)?.edited ?? call.input;
-    const end = this.#settledEnd(how, tool, input);
     const claim =
       how.by === "answer" && tool !== undefined
-        ? claimChange(this.#session.state, call, tool, input, "settled", how.output)
+        ? claimChange(session.state, call, tool, input, "settled", how.output)
         : undefined;
-    entries.push({ kind: "step.finished", path: call.path, via: how.by === "answer" ? "answer" : "call", ...end });
-    if (hasCall(session.state.wire, call.id))
-      entries.push({ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } });
+    const entries = (): readonly NewEntry[] => [
+      ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
+      // The end of its step is all that closes a call of the client's.
+      ...(how.by === "cancel" && step?.waits && step.started.step !== "client-tool"
+        ? session.closing(step.waits, { status: "withdrawn", by: "" })
+        : []),
+      {
+        kind: "step.finished",
+        path: call.path,
+        via: how.by === "answer" ? "answer" : "call",
+        ...this.#settledEnd(how, tool, input),
+      },
+      ...(mayAnswer(session.state.wire, call.id)
+        ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
+        : []),
+    ];
     // Refused when somebody has answered meanwhile: then the answer is taken first, and the driver decides again.
     if (await session.offer(entries, claim === undefined ? {} : { claims: [claim] })) session.showState(call.path);
   }

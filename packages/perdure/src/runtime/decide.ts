@@ -31,6 +31,8 @@ export type Start =
   | { readonly start: "judge"; readonly call: LoopCall; readonly isSettled: boolean }
   | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle };
 
+export type StartAttempt = Extract<Start, { start: "attempt" }>;
+
 /** The end of a step that no body brings about. */
 export type Settle =
   | { readonly by: "answer"; readonly output: Json }
@@ -124,7 +126,7 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
       const isWithdrawn = run.cancelled && question.interrupt.kind !== "unknown-write";
       return isWithdrawn ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
     }
-    return ready(afterAnswer(run, call, question.interrupt, question.answer));
+    return ready(afterAnswer(run, call, step, question.interrupt, question.answer));
   }
   if (attempt === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
   const { failed } = attempt;
@@ -135,8 +137,6 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
 function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fact<"step.failed">, now: Now): Standing {
   const { at } = now;
   const { effect } = step.started;
-  const phase = step.attempts.at(-1)?.phase ?? "call";
-  const again = (): Start => attemptAgain(call, step, phase);
   if (effect === "write" && failed.applied === "unknown") {
     // "Applied" counts at once, so `reconcile` is asked at once; "not applied" only later, so it is asked again then.
     const isSettled = failed.retryAt === null || at >= failed.retryAt;
@@ -147,10 +147,16 @@ function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fa
   if (run.cancelled) return ready(settle(call, { by: "cancel" }));
   if (failed.retryAt === null)
     return ready(settle(call, { by: "error", error: failed.error, applied: failed.applied }));
-  return at >= failed.retryAt ? ready(again()) : { is: "timer", at: failed.retryAt, isUnknown: false };
+  return at >= failed.retryAt ? ready(attemptAgain(call, step)) : { is: "timer", at: failed.retryAt, isUnknown: false };
 }
 
-function afterAnswer(run: RunState, call: LoopCall, opened: Interrupt, answered: Fact<"interrupt.answered">): Start {
+function afterAnswer(
+  run: RunState,
+  call: LoopCall,
+  step: StepState,
+  opened: Interrupt,
+  answered: Fact<"interrupt.answered">,
+): Start {
   const payload = answered.payload ?? null;
   const said = answered.status === "resolved" ? payload : undefined;
   if (answered.status === "withdrawn") return settle(call, { by: "cancel" });
@@ -170,8 +176,7 @@ function afterAnswer(run: RunState, call: LoopCall, opened: Interrupt, answered:
     case "unknown-write": {
       const did = readDid(said);
       if (did.did === "yes") return settle(call, { by: "answer", output: did.output });
-      if (did.did === "no")
-        return run.cancelled ? settle(call, { by: "cancel" }) : { start: "attempt", call, phase: "call" };
+      if (did.did === "no") return run.cancelled ? settle(call, { by: "cancel" }) : attemptAgain(call, step);
       return settle(call, { by: "error", error: UNKNOWN_WRITE, applied: "unknown" });
     }
     default:
@@ -186,13 +191,14 @@ function afterAnswer(run: RunState, call: LoopCall, opened: Interrupt, answered:
   }
 }
 
-function attemptAgain(call: LoopCall, step: StepState, phase: "call" | "resume"): Start {
-  if (phase === "resume") {
+/** The last attempt once more: with the same arguments, and with the same answer if it went on from one. */
+export function attemptAgain(call: LoopCall, step: StepState): StartAttempt {
+  const last = step.attempts.at(-1);
+  if (last?.phase === "resume") {
     const suspension = step.asked.findLast(({ interrupt }) => interrupt.kind === "suspension");
-    return { start: "attempt", call, phase, answer: suspension?.answer?.payload ?? null };
+    return { start: "attempt", call, phase: "resume", answer: suspension?.answer?.payload ?? null };
   }
-  const edited = step.attempts.at(-1)?.edited;
-  return { start: "attempt", call, phase, ...(edited !== undefined && { edited }) };
+  return { start: "attempt", call, phase: "call", ...(last?.edited !== undefined && { edited: last.edited }) };
 }
 
 function ready(start: Start): Standing {

@@ -67,17 +67,29 @@ export class DriveSession {
     return this.#log.committed();
   }
 
-  /** Appends a batch that may be refused because something came in. @returns whether it was appended */
-  async offer(entries: readonly NewEntry[], options: Omit<Batch, "entries"> = {}): Promise<boolean> {
+  /**
+   * Appends a batch that may be refused because something came in.
+   *
+   * @param entries - or what makes them when their turn has come
+   * @returns whether it was appended
+   */
+  async offer(
+    entries: readonly NewEntry[] | (() => readonly NewEntry[]),
+    options: Omit<Batch, "entries"> = {},
+  ): Promise<boolean> {
     this.stream.flush();
-    return (await this.#log.offer({ ...options, entries })).is === "appended";
+    const appended = await this.#log.offer(() => ({
+      ...options,
+      entries: typeof entries === "function" ? entries() : entries,
+    }));
+    return appended.is === "appended";
   }
 
   /** Appends a batch that takes a key. @returns who has it, if it is not free */
   async offerKey(entries: readonly NewEntry[], claim: ClaimChange): Promise<Claim | null> {
     this.stream.flush();
     for (;;) {
-      const appended = await this.#log.offer({ entries, claims: [claim] });
+      const appended = await this.#log.offer(() => ({ entries, claims: [claim] }));
       if (appended.is !== "inbox") return appended.is === "held" ? appended.claim : null;
     }
   }

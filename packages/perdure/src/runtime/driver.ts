@@ -10,6 +10,7 @@ import type { Fact, FrameRef, LegOutcome, NewEntry } from "../log/entries.ts";
 import { retractAll } from "../log/retract.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Inbox } from "../store/store.ts";
+import { CUT } from "./attempt-outcome.ts";
 import { type Decision, decide } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -123,7 +124,7 @@ class Driver {
           kind: "step.failed",
           path,
           n,
-          error: { code: "CUT", message: "the process that ran it died" },
+          error: CUT,
           applied: isEffect ? "unknown" : "no",
           retryAt: isEffect ? from + settle : now(),
         },

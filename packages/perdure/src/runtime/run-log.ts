@@ -5,6 +5,8 @@
  * G1. Nothing is acted on before it is durable: a caller that starts an effect awaits {@link RunLog.committed} first.
  * G2. What a batch holds was added in one tick; a batch is committed whole or not at all.
  * G3. After a failed or fenced append nothing more is appended, and everything that waits rejects: what was folded ahead is void.
+ * G4. Offers take turns. What is added while one is with the store is folded behind it and appended behind it; if the store refuses it, it
+ *     is folded again without.
  */
 import type { Entry, NewEntry } from "../log/entries.ts";
 import { fold, type RunState } from "../log/fold.ts";
@@ -28,6 +30,9 @@ export class RunLog {
   #flush: Promise<void> | undefined;
   #last: Promise<void> = Promise.resolve();
   #lost: LeaseLostError | undefined;
+  /** The offer that is with the store, and the last one in the queue for it. Neither rejects. */
+  #offered: Promise<void> | undefined;
+  #lastOffer: Promise<void> = Promise.resolve();
 
   constructor(
     private readonly store: EventStore,
@@ -68,28 +73,63 @@ export class RunLog {
     this.#claims.push(...(options.claims ?? []));
     this.#taken.push(...(options.taken ?? []));
     this.#bytes += options.bytes ?? 0;
-    this.#flush ??= Promise.resolve().then(() => this.#append());
+    if (this.#offered === undefined) this.#flushSoon();
   }
 
   /** Resolves when everything added so far is durable. @throws {@link LeaseLostError} */
   async committed(): Promise<void> {
+    await this.#offered;
     await this.#flush;
     await this.#last;
     if (this.#lost) throw this.#lost;
   }
 
   /**
-   * Appends a batch that the store may refuse: one that parks or finishes the run, or takes a key. It is folded only when it was appended.
+   * Appends a batch that the store may refuse: one that parks or finishes the run, closes a question, or takes a key.
    *
+   * @param make - the batch, made when its turn has come: what it says may depend on what was added before it
    * @throws {@link LeaseLostError}
    */
-  async offer(batch: Batch): Promise<Exclude<Appended, { is: "fenced" }>> {
-    await this.committed();
+  offer(make: () => Batch): Promise<Exclude<Appended, { is: "fenced" }>> {
+    const offer = this.#lastOffer.then(() => this.#offer(make));
+    const over = offer.then(
+      () => {},
+      () => {},
+    );
+    this.#lastOffer = over;
+    return offer;
+  }
+
+  async #offer(make: () => Batch): Promise<Exclude<Appended, { is: "fenced" }>> {
+    do await this.committed();
+    while (this.#queue.length > 0);
+    const batch = make();
+    const before = this.#state;
     // Folded before it is appended, so that nothing is appended that cannot be read.
-    const next = fold(this.#numbered(batch.entries), this.#state);
-    const appended = await this.#guard(this.store.append(this.lease, batch));
-    if (appended.is === "appended") this.#state = next;
-    return appended;
+    this.#state = fold(this.#numbered(batch.entries), before);
+    let isOver = (): void => {};
+    this.#offered = new Promise((resolve) => {
+      isOver = resolve;
+    });
+    try {
+      const appended = await this.#guard(this.store.append(this.lease, batch));
+      if (appended.is !== "appended") this.#foldAgain(before);
+      return appended;
+    } finally {
+      this.#offered = undefined;
+      if (this.#queue.length > 0) this.#flushSoon();
+      isOver();
+    }
+  }
+
+  /** What was added behind a refused offer stands where that would have stood. */
+  #foldAgain(before: RunState): void {
+    this.#state = before;
+    try {
+      this.#state = fold(this.#numbered(this.#queue), before);
+    } catch (error) {
+      throw this.lose(error);
+    }
   }
 
   renewed(lease: Lease): void {
@@ -105,8 +145,13 @@ export class RunLog {
     return this.#lost;
   }
 
+  #flushSoon(): void {
+    this.#flush ??= Promise.resolve().then(() => this.#append());
+  }
+
   #append(): void {
     this.#flush = undefined;
+    if (this.#lost) return;
     const batch: Batch = { entries: this.#queue, claims: this.#claims, taken: this.#taken };
     const bytes = this.#bytes;
     this.#queue = [];

@@ -1,0 +1,113 @@
+/**
+ * A store as one life of a process has it. A life ends after, or right before, a given commit, or when a body says so: from then on nothing
+ * it asks for is done, and nothing is answered any more. What it had committed is in the store below, for the next life.
+ */
+import type { EventStore } from "../../src/store/store.ts";
+
+/** Where a life ends. `after`: its nth commit is durable, and nobody has heard of it. `before`: it is about to make the next one. */
+export interface Death {
+  readonly when: "after" | "before";
+  readonly commits: number;
+}
+
+/** What a dead process waits for. */
+export function never<T>(): Promise<T> {
+  return new Promise<T>(() => {});
+}
+
+/** The operations that change what the store holds. */
+const COMMITS = new Set<PropertyKey>(["append", "post", "answer", "put", "claim"]);
+
+/** One name for all lives: whoever opens the store under it is the same driver started again, so the leases of the life before are void. */
+const OWNER = "driver";
+
+export class Mortal {
+  readonly store: EventStore;
+  readonly died: Promise<void>;
+  /** Made so far. */
+  commits = 0;
+  /** Called before each commit, which waits for it. */
+  gate: (() => Promise<void>) | undefined;
+  #lastAppend: Promise<unknown> = Promise.resolve();
+  #isDead = false;
+  #isDying = false;
+  #onDeath: () => void = () => {};
+
+  constructor(
+    below: EventStore,
+    private readonly death: Death | null = null,
+  ) {
+    this.died = new Promise((resolve) => {
+      this.#onDeath = resolve;
+    });
+    this.store = new Proxy(below, {
+      get: (target, name) => {
+        const member: unknown = Reflect.get(target, name);
+        if (typeof member !== "function") return member;
+        return (...args: unknown[]) => this.#call(name, (given) => member.apply(target, given), args);
+      },
+    });
+  }
+
+  get isDead(): boolean {
+    return this.#isDead;
+  }
+
+  die(): void {
+    this.#isDead = true;
+    this.#onDeath();
+  }
+
+  #call(name: PropertyKey, call: (args: readonly unknown[]) => unknown, args: readonly unknown[]): unknown {
+    if (name === "read") return this.#read(() => call(args) as AsyncIterable<unknown>);
+    // It only says where to look; a dead one looks and sees nothing.
+    if (name === "watch") return call(args);
+    if (this.#isDead || this.#isDying) return never();
+    if (name === "claim" && this.gate !== undefined) {
+      return this.gate().then(() => this.#answered(() => this.#commit(name, () => call([OWNER]))));
+    }
+    if (name === "open" || name === "claim") return this.#answered(() => this.#commit(name, () => call([OWNER])));
+    if (name === "post") {
+      const [request, decide] = args;
+      return this.#answered(() => this.#commit(name, () => call([{ ...(request as object), owner: OWNER }, decide])));
+    }
+    const { gate } = this;
+    if (gate !== undefined && name === "append") {
+      // Appends are committed in the order of their calls, so one that waits holds the next one back.
+      const appended = this.#lastAppend
+        .then(gate)
+        .then(() => this.#answered(() => this.#commit(name, () => call(args))));
+      this.#lastAppend = appended.catch(() => {});
+      return appended;
+    }
+    return this.#answered(() => this.#commit(name, () => call(args)));
+  }
+
+  #commit(name: PropertyKey, call: () => unknown): unknown {
+    if (!COMMITS.has(name)) return call();
+    if (this.death?.when === "before" && this.commits === this.death.commits) {
+      this.die();
+      return never();
+    }
+    this.commits += 1;
+    const done = call() as Promise<unknown>;
+    if (this.death?.when !== "after" || this.commits !== this.death.commits) return done;
+    this.#isDying = true;
+    done.finally(() => this.die()).catch(() => {});
+    return never();
+  }
+
+  /** What a call brings; a dead process never learns of it. */
+  async #answered(call: () => unknown): Promise<unknown> {
+    const answer = await call();
+    return this.#isDead ? await never() : answer;
+  }
+
+  async *#read(entries: () => AsyncIterable<unknown>): AsyncGenerator<unknown> {
+    if (this.#isDead) await never();
+    for await (const entry of entries()) {
+      yield entry;
+      if (this.#isDead) await never();
+    }
+  }
+}

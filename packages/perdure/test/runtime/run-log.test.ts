@@ -1,0 +1,107 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import type { Entry, NewEntry } from "../../src/log/entries.ts";
+import { fold } from "../../src/log/fold.ts";
+import { LeaseLostError, RunLog } from "../../src/runtime/run-log.ts";
+import { memory } from "../../src/store/memory.ts";
+import type { Appended, Batch, EventStore } from "../../src/store/store.ts";
+import { begin, memo } from "../store/builders.ts";
+
+/** A log of a run that has just begun, over a store whose appends wait for `turns`, and which refuses the offers that `refuses` names. */
+async function begun(turns: () => Promise<void>, refuses: (batch: Batch) => boolean = () => false) {
+  const below = memory();
+  await below.open("driver");
+  const lease = await begin(below, "run");
+  const entriesOf = async () => {
+    const entries: Entry[] = [];
+    for await (const entry of below.read(lease.uid, -1)) entries.push(entry);
+    return entries;
+  };
+  let last: Promise<unknown> = Promise.resolve();
+  const store = {
+    append(_: unknown, batch: Batch): Promise<Appended> {
+      const appended = last
+        .then(turns)
+        .then(() => (refuses(batch) ? ({ is: "inbox" } as const) : below.append(lease, batch)));
+      last = appended.catch(() => {});
+      return appended;
+    },
+  } as unknown as EventStore;
+  const log = new RunLog(store, lease, fold(await entriesOf()), () => {}, Date.now);
+  return { log, entriesOf };
+}
+
+const noted = (n: number): NewEntry => memo(n);
+
+test("an offer and what is added beside it are all in the run, in the order of the store", async () => {
+  const { log, entriesOf } = await begun(() => new Promise((resolve) => setTimeout(resolve, 1)));
+  const offers = [log.offer(() => ({ entries: [noted(1)] })), log.offer(() => ({ entries: [noted(2)] }))];
+  await new Promise((resolve) => setTimeout(resolve));
+  log.add([noted(3)]);
+  expect(await Promise.all(offers)).toMatchObject([{ is: "appended" }, { is: "appended" }]);
+  await log.committed();
+  expect(log.state.memos).toEqual({ t: 2 });
+  expect((await entriesOf()).slice(-3)).toMatchObject([{ value: 1 }, { value: 3 }, { value: 2 }]);
+  expect(log.state.head).toBe((await entriesOf()).length - 1);
+});
+
+test("whatever is added and offered, in any order, and whatever is refused: the run is what the store holds", async () => {
+  const deed = fc.oneof(
+    fc.record({ does: fc.constant("add" as const) }),
+    fc.record({ does: fc.constant("offer" as const), refused: fc.boolean() }),
+    fc.record({ does: fc.constant("wait" as const) }),
+  );
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(deed, { maxLength: 12 }),
+      fc.array(fc.nat(3), { maxLength: 12 }),
+      async (deeds, delays) => {
+        const refused = new Set<Batch>();
+        const { log, entriesOf } = await begun(
+          async () => {
+            for (let left = delays.pop() ?? 0; left > 0; left--) await new Promise((resolve) => setImmediate(resolve));
+          },
+          (batch) => refused.has(batch),
+        );
+        const expected: number[] = [];
+        const offers: Promise<unknown>[] = [];
+        for (const [n, one] of deeds.entries()) {
+          if (one.does === "wait") await new Promise((resolve) => setImmediate(resolve));
+          else if (one.does === "add") {
+            log.add([noted(n)]);
+            expected.push(n);
+          } else {
+            const batch: Batch = { entries: [noted(n)] };
+            if (one.refused) refused.add(batch);
+            else expected.push(n);
+            offers.push(log.offer(() => batch).then(({ is }) => expect(is).toBe(one.refused ? "inbox" : "appended")));
+          }
+        }
+        await Promise.all(offers);
+        await log.committed();
+        const entries = await entriesOf();
+        const held = entries.flatMap((entry) => (entry.kind === "memo" ? [entry.value] : []));
+        expect([...held].sort()).toEqual([...expected].sort());
+        expect(log.state.head).toBe(entries.length - 1);
+        expect(log.state.memos).toEqual(fold(entries).memos);
+      },
+    ),
+    { numRuns: 100 },
+  );
+});
+
+test("after a failed append nothing more is appended", async () => {
+  let fails = false;
+  const { log, entriesOf } = await begun(async () => {
+    if (fails) throw new Error("disk full");
+  });
+  const before = (await entriesOf()).length;
+  fails = true;
+  log.add([noted(1)]);
+  const offered = log.offer(() => ({ entries: [noted(2)] }));
+  await expect(log.committed()).rejects.toThrow(LeaseLostError);
+  fails = false;
+  await expect(offered).rejects.toThrow(LeaseLostError);
+  expect(() => log.add([noted(3)])).toThrow(LeaseLostError);
+  expect(await entriesOf()).toHaveLength(before);
+});
