@@ -230,9 +230,11 @@ const factSchema = z.discriminatedUnion("kind", [
   fact("run.parked", { why: z.string() }),
   fact("run.resumed", { why: z.string(), epoch: count }),
   fact("transcript", { messages: list(wire<Message>(MessageSchema)) }),
+  /** `outputOf`: the model step whose text is the output, so that it is not stored twice. */
   fact("run.finished", {
     outcome: z.enum(["success", "cancelled", "failed", "abandoned"]),
     output: json.exactOptional(),
+    outputOf: path.exactOptional(),
     error: error.exactOptional(),
     unresolved: list(path),
   }),

@@ -48,7 +48,7 @@ export type Decision =
   | {
       readonly do: "finish";
       readonly outcome: "success" | "cancelled" | "failed";
-      readonly output?: Json;
+      readonly outputOf?: Path;
       readonly error?: RecordedError;
     }
   /** At rest, with nothing to show. */
@@ -84,7 +84,7 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   if (run.cancelled) return { do: "finish", outcome: "cancelled" };
   switch (next.next) {
     case "finish":
-      return { do: "finish", outcome: "success", output: next.output };
+      return { do: "finish", outcome: "success", outputOf: next.outputOf };
     case "fail":
       return { do: "finish", outcome: "failed", error: next.error };
     default:

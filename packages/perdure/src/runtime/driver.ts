@@ -179,7 +179,7 @@ class Driver {
     });
   }
 
-  async #finish({ outcome, output, error }: Extract<Decision, { do: "finish" }>): Promise<boolean> {
+  async #finish({ outcome, outputOf, error }: Extract<Decision, { do: "finish" }>): Promise<boolean> {
     const { state } = this.#session;
     const leg = state.leg?.leg ?? 0;
     const unresolved = [...state.interrupts.values()]
@@ -200,7 +200,7 @@ class Driver {
           kind: "run.finished",
           outcome,
           unresolved,
-          ...(output !== undefined && { output }),
+          ...(outputOf !== undefined && { outputOf }),
           ...(error !== undefined && { error }),
         },
       ],
