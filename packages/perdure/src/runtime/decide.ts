@@ -79,7 +79,11 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const bodies = now.live.size > 0;
   const timers = plans.flatMap((p) => (p.is === "timer" ? [p.at] : []));
-  if (bodies || timers.length > 0) return { do: "wait", bodies, until: timers.length > 0 ? Math.min(...timers) : null };
+  if (bodies || timers.length > 0) {
+    const expiries = [...run.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
+    const until = Math.min(...timers, ...expiries);
+    return { do: "wait", bodies, until: Number.isFinite(until) ? until : null };
+  }
 
   if (run.cancelled) return { do: "finish", outcome: "cancelled" };
   switch (next.next) {

@@ -48,7 +48,7 @@ class Driver {
     this.#options = options;
     this.#session = new DriveSession(options);
     this.#steps = new StepRunner(options, this.#session);
-    this.#unwatch = options.store.watch({ run: options.lease.uid }, this.#session.wake);
+    this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.wake);
     options.stop.addEventListener("abort", this.#session.wake);
     this.#keeper = new LeaseKeeper(options, this.#session);
   }
