@@ -30,7 +30,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
     describes: { instructions, tools: serverTools as unknown as Json, settings: settings as Json },
     next,
     async callModel({ run, before, signal, emit }: ModelStep) {
-      const output = await callModel(
+      const { usage, ...output } = await callModel(
         {
           model,
           prompt: toPrompt({ instructions, turns: turnsOf([...before, run]) }),
@@ -40,7 +40,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
         },
         emit,
       );
-      return { output: output as unknown as Json, usage: output.usage };
+      return { output: output as unknown as Json, usage };
     },
   };
 }
@@ -53,7 +53,7 @@ function next(run: RunState): Next {
   const output = outputOf(step);
   const isCut = NOT_WHOLE[output.finishReason];
   if (isCut !== null) return { next: "fail", error: isCut };
-  if (output.calls.length === 0) return { next: "finish", output: output.text };
+  if (output.calls.length === 0) return { next: "finish", outputOf: path };
   const calls = output.calls.map(({ id, name, input, invalid }, index): LoopCall => {
     const call = { path: `${Number(path) + 1}.${index}` as Path, id, name, input, model: path, index };
     return invalid === undefined ? call : { ...call, invalid };

@@ -8,7 +8,7 @@
  */
 import { isJsonObject, type Json, jsonEqual, NotJsonError, toJson } from "../protocol/json.ts";
 import type { EmittedCall, EmittedReasoning, EmittedText, ModelEmitter } from "../runtime/model-emitter.ts";
-import { blobOf, type ModelOutput } from "./model-output.ts";
+import { blobOf, type ModelAnswer, type ModelOutput } from "./model-output.ts";
 import type { BlockPart, ModelPart } from "./model-parts.ts";
 import type { ProviderMetadata } from "./model-port.ts";
 
@@ -108,7 +108,7 @@ export class ModelAssembly {
   }
 
   /** Ends what is open, and gives the whole answer. */
-  finish(finish: Finish): ModelOutput {
+  finish(finish: Finish): ModelAnswer {
     for (const item of this.#items) {
       if (item.kind === "text") item.ended = true;
       if (item.kind === "reasoning") this.#endReasoning(item);
@@ -217,7 +217,7 @@ export class ModelAssembly {
     settle(call, part, said);
   }
 
-  #output(finish: Finish): ModelOutput {
+  #output(finish: Finish): ModelAnswer {
     const reasoning: ModelOutput["reasoning"][number][] = [];
     const calls: ModelOutput["calls"][number][] = [];
     const content: Json[] = [];

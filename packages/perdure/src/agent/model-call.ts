@@ -1,5 +1,5 @@
 /**
- * One model call, streamed as it comes and recorded as one answer. It owns the way from a model object to a {@link ModelOutput}; when to ask,
+ * One model call, streamed as it comes and recorded as one answer. It owns the way from a model object to a {@link ModelAnswer}; when to ask,
  * how often, and what an answer means for the run are the loop's business.
  *
  * 1. An answer is whole or there is none: only a stream that said how it finished becomes an output.
@@ -12,7 +12,7 @@
 import type { ModelEmitter } from "../runtime/model-emitter.ts";
 import { ModelAssembly } from "./model-assembly.ts";
 import { ModelError, toModelError } from "./model-error.ts";
-import type { ModelOutput } from "./model-output.ts";
+import type { ModelAnswer } from "./model-output.ts";
 import { type ModelPart, readPart } from "./model-parts.ts";
 import { type LanguageModel, type ModelRequest, nativeOptions } from "./model-port.ts";
 
@@ -23,7 +23,7 @@ import { type LanguageModel, type ModelRequest, nativeOptions } from "./model-po
  * @returns the whole answer, whatever its `finishReason`
  * @throws {@link ModelError} when there is none; the signal's reason when it was aborted
  */
-export async function callModel(request: ModelRequest, emit: ModelEmitter): Promise<ModelOutput> {
+export async function callModel(request: ModelRequest, emit: ModelEmitter): Promise<ModelAnswer> {
   const assembly = new ModelAssembly(emit);
   for await (const part of answer(request)) {
     if (part.type === "error") throw toModelError(request.model, part.error, "stream");

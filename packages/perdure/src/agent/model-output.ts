@@ -1,5 +1,4 @@
 import type { TokenUsage } from "@ag-ui/core";
-import { TokenUsageSchema } from "@ag-ui/core/schemas";
 import { z } from "zod";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Json } from "../protocol/json.ts";
@@ -12,7 +11,6 @@ const metadata = z.custom<ProviderMetadata>(
   (value) => z.record(z.string(), z.record(z.string(), json)).safeParse(value).success,
   "is not an object of objects by provider",
 );
-const usage = z.custom<TokenUsage>((value) => TokenUsageSchema.safeParse(value).success, "is not a token usage");
 
 const reasoning = object({ text: z.string(), metadata: metadata.exactOptional() });
 
@@ -50,7 +48,6 @@ const modelOutput = object({
   finishReason,
   /** The provider's own word for it. */
   rawFinishReason: z.string().exactOptional(),
-  usage: list(usage),
   /** The provider's id of the answer, and the model that gave it. */
   response: object({ id: z.string().exactOptional(), modelId: z.string().exactOptional() }).exactOptional(),
   warnings: list(json).exactOptional(),
@@ -59,6 +56,8 @@ const modelOutput = object({
 
 /** One answer of a model, as the log holds it: all that the next request has to give back, and nothing twice. */
 export type ModelOutput = z.infer<typeof modelOutput>;
+/** An answer with what it has used, which the log keeps beside it. */
+export type ModelAnswer = ModelOutput & { readonly usage: readonly TokenUsage[] };
 export type ModelCall = z.infer<typeof call>;
 export type ModelReasoning = z.infer<typeof reasoning>;
 /** `length`, `content-filter`, `error` and `other` are answers that are not whole: never a success by themselves. */

@@ -1,4 +1,5 @@
 /** The one place where agents, rules of access and transport meet. */
+import type { ServerResponse } from "node:http";
 import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { PerdureError } from "../protocol/errors.ts";
@@ -11,6 +12,7 @@ import { Streams } from "../runtime/streams.ts";
 import { memory } from "../store/memory.ts";
 import type { EventStore } from "../store/store.ts";
 import { addControlPlane, type Env } from "./control-plane.ts";
+import { writeEventStream } from "./event-stream.ts";
 import { refuseForeign } from "./guard.ts";
 import { postAgent } from "./post-agent.ts";
 import { problem } from "./problem.ts";
@@ -37,8 +39,13 @@ export interface RuntimeOptions {
 }
 
 export interface Runtime {
-  /** Answers a request; for anything that speaks fetch. */
-  readonly fetch: (request: Request) => Promise<Response>;
+  /**
+   * Answers a request; for anything that speaks fetch.
+   *
+   * @param env - what the server knows beside the request. With `outgoing`, Node's response as `@hono/node-server` gives it, streams are
+   * written there, which is much faster
+   */
+  readonly fetch: (request: Request, env?: unknown) => Promise<Response>;
   /** Whether others than loopback may be served. */
   readonly isOpen: boolean;
   /** Opens the store and goes on with every run that was cut. Otherwise the first request does. */
@@ -122,7 +129,12 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   }
 
   return {
-    fetch: async (request) => app.fetch(request),
+    async fetch(request, env) {
+      const response = await app.fetch(request);
+      const outgoing = outgoingOf(env);
+      if (outgoing === undefined) return response;
+      return writeEventStream(response, outgoing, (error) => report(error, null)) ? alreadySent() : response;
+    },
     isOpen,
     open: () => engine.open(),
     async close() {
@@ -130,6 +142,20 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
       await engine.close();
     },
   };
+}
+
+/** Node's own response, where there is one. Its class says so: a browser's service worker, too, may have something called `outgoing`. */
+function outgoingOf(env: unknown): ServerResponse | undefined {
+  if (typeof env !== "object" || env === null || !("outgoing" in env)) return undefined;
+  const { outgoing } = env;
+  const isNodes =
+    typeof outgoing === "object" && outgoing !== null && "writeHead" in outgoing && "flushHeaders" in outgoing;
+  return isNodes ? (outgoing as ServerResponse) : undefined;
+}
+
+/** Tells `@hono/node-server` that there is nothing left to send. */
+function alreadySent(): Response {
+  return new Response(null, { headers: { "x-hono-already-sent": "true" } });
 }
 
 /** Whoever can reach loopback is the developer himself. */

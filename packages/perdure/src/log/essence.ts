@@ -36,8 +36,8 @@ export function essence(entries: Iterable<Entry>): Json {
         break;
       }
       case "run.finished": {
-        const { outcome: how, output = null, error = null, unresolved } = entry;
-        outcome = { how, output, error: error && { ...error }, unresolved };
+        const { outcome: how, output = null, outputOf = null, error = null, unresolved } = entry;
+        outcome = { how, output, outputOf, error: error && { ...error }, unresolved };
         break;
       }
       default:

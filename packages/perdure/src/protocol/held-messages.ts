@@ -10,7 +10,8 @@ type Waiting = { readonly before: HeldMessages; readonly event: AGUIEvent; reado
 
 /**
  * The messages that a reader holds, as an immutable value. To take an event costs the same however many messages there are: they are
- * reduced when somebody asks, and then the deltas of one block are first joined, so that the list is copied once per block.
+ * reduced when somebody asks. Deltas of one block that follow each other wait as one, so that a long text keeps one event alive, not
+ * thousands, and the list is copied once per block.
  */
 export class HeldMessages {
   /** Which of the two it is changes when somebody asks; what it stands for never does. */
@@ -25,7 +26,10 @@ export class HeldMessages {
   }
 
   after(event: AGUIEvent): HeldMessages {
-    let length = "before" in this.#content ? this.#content.length + 1 : 1;
+    const last = "before" in this.#content ? this.#content : undefined;
+    const both = last && join(last.event, event);
+    if (last !== undefined && both !== undefined) return new HeldMessages({ ...last, event: both });
+    let length = last === undefined ? 1 : last.length + 1;
     if (length > LONGEST_WAIT) {
       this.#reduced();
       length = 1;
@@ -44,7 +48,7 @@ export class HeldMessages {
       events.push(content.event);
       content = content.before.#content;
     }
-    if (events.length > 0) content = reduceAll(content, joined(events.reverse()));
+    if (events.length > 0) content = reduceAll(content, events.reverse());
     this.#content = content;
     return content;
   }
@@ -90,18 +94,7 @@ function firstNamed(messages: readonly Message[], events: readonly AGUIEvent[]):
   return index === -1 ? messages.length : index;
 }
 
-/** The events with the deltas of one block that follow each other made one. */
-function joined(events: readonly AGUIEvent[]): readonly AGUIEvent[] {
-  const result: AGUIEvent[] = [];
-  for (const event of events) {
-    const last = result.at(-1);
-    const both = last === undefined ? undefined : join(last, event);
-    if (both === undefined) result.push(event);
-    else result[result.length - 1] = both;
-  }
-  return result;
-}
-
+/** Two deltas of one block as one; undefined for anything else. */
 function join(a: AGUIEvent, b: AGUIEvent): AGUIEvent | undefined {
   if (a.metadata !== undefined || b.metadata !== undefined) return undefined;
   switch (a.type) {

@@ -61,7 +61,8 @@ export interface LoopCall {
 export type Next =
   | { readonly next: "model"; readonly path: Path }
   | { readonly next: "calls"; readonly calls: readonly LoopCall[] }
-  | { readonly next: "finish"; readonly output: Json }
+  /** `outputOf`: the model step whose text is the output of the run. */
+  | { readonly next: "finish"; readonly outputOf: Path }
   | { readonly next: "fail"; readonly error: RecordedError };
 
 export interface ModelStep {

@@ -50,7 +50,7 @@ export type Decision =
   | {
       readonly do: "finish";
       readonly outcome: "success" | "cancelled" | "failed";
-      readonly output?: Json;
+      readonly outputOf?: Path;
       readonly error?: RecordedError;
     }
   /** At rest, with nothing to show. */
@@ -81,12 +81,16 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const bodies = now.live.size > 0;
   const timers = plans.flatMap((p) => (p.is === "timer" ? [p.at] : []));
-  if (bodies || timers.length > 0) return { do: "wait", bodies, until: timers.length > 0 ? Math.min(...timers) : null };
+  if (bodies || timers.length > 0) {
+    const expiries = [...run.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
+    const until = Math.min(...timers, ...expiries);
+    return { do: "wait", bodies, until: Number.isFinite(until) ? until : null };
+  }
 
   if (run.cancelled) return { do: "finish", outcome: "cancelled" };
   switch (next.next) {
     case "finish":
-      return { do: "finish", outcome: "success", output: next.output };
+      return { do: "finish", outcome: "success", outputOf: next.outputOf };
     case "fail":
       return { do: "finish", outcome: "failed", error: next.error };
     default:

@@ -49,7 +49,7 @@ class Driver {
     this.#options = options;
     this.#session = new DriveSession(options);
     this.#steps = new StepRunner(options, this.#session);
-    this.#unwatch = options.store.watch({ run: options.lease.uid }, this.#session.wake);
+    this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.wake);
     options.stop.addEventListener("abort", this.#session.wake);
     this.#keeper = new LeaseKeeper(options, this.#session);
   }
@@ -180,7 +180,7 @@ class Driver {
     });
   }
 
-  async #finish({ outcome, output, error }: Extract<Decision, { do: "finish" }>): Promise<boolean> {
+  async #finish({ outcome, outputOf, error }: Extract<Decision, { do: "finish" }>): Promise<boolean> {
     const { state } = this.#session;
     const leg = state.leg?.leg ?? 0;
     const unresolved = [...state.interrupts.values()]
@@ -201,7 +201,7 @@ class Driver {
           kind: "run.finished",
           outcome,
           unresolved,
-          ...(output !== undefined && { output }),
+          ...(outputOf !== undefined && { outputOf }),
           ...(error !== undefined && { error }),
         },
       ],

@@ -5,6 +5,7 @@
  * N2. A request is one transaction: what it means, its answers, its alias and its lease or wake-up.
  * N3. A run that waits holds neither a lease nor memory.
  */
+import { setMaxListeners } from "node:events";
 import { uuidv7 } from "uuidv7";
 import type { Added, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
@@ -95,6 +96,8 @@ export class Engine {
     this.#now = now;
     this.#random = random;
     this.#newUid = newUid;
+    // Each run that is driven listens, and there may be thousands.
+    setMaxListeners(0, this.#stop.signal);
   }
 
   /** Opens the store and goes on with what was cut. Called by every operation; a second call waits for the first. */

@@ -10,10 +10,20 @@ import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
 import type { Threads } from "./threads.ts";
 
+/** An event on its way to a connection, with the cursor that its reader may come back with. */
+export interface Sent {
+  readonly event: AGUIEvent;
+  readonly cursor?: string;
+  /** What it is on the wire, kept by whoever encoded it: readers who are sent the same share the object. */
+  bytes?: Uint8Array;
+}
+
 /** A frame with its place. */
 export interface Shown {
   readonly seq: number;
   readonly event: AGUIEvent;
+  /** As it goes to readers who know its leg by the log's own run id. Made for the first of them. */
+  sent?: Sent;
 }
 
 export interface FeedReader {
@@ -71,13 +81,17 @@ export class Feed {
     return { run: joined, leave };
   }
 
-  /** Reads what is new, and again while more has come. */
-  async #read(): Promise<void> {
-    while (this.#isStale || this.#reading !== undefined) {
-      this.#reading ??= this.#readOnce().finally(() => {
-        this.#reading = undefined;
-      });
-      await this.#reading;
+  /** Reads what is new, and again while more has come. Called with `#isStale` set. */
+  #read(): Promise<void> {
+    this.#reading ??= this.#readAll();
+    return this.#reading;
+  }
+
+  async #readAll(): Promise<void> {
+    try {
+      while (this.#isStale) await this.#readOnce();
+    } finally {
+      this.#reading = undefined;
     }
   }
 

@@ -9,14 +9,8 @@ import { prelude } from "../log/prelude.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import type { Run } from "../store/store.ts";
 import { encodeCursor } from "./cursor.ts";
-import type { FeedReader, Feeds, Shown } from "./feed.ts";
+import type { FeedReader, Feeds, Sent, Shown } from "./feed.ts";
 import type { Threads } from "./threads.ts";
-
-/** An event on its way to a connection, with the cursor that its reader may come back with. */
-export interface Sent {
-  readonly event: AGUIEvent;
-  readonly cursor?: string;
-}
 
 export interface FollowOptions {
   readonly run: Run;
@@ -43,10 +37,8 @@ export async function* follow(
   const connection = new Connection(options, joined);
   try {
     if (after === null) yield connection.prelude();
-    else {
-      const missed = await missedBetween(threads, run, after, joined.head);
-      if (missed.length > 0) yield connection.sent(missed);
-    }
+    // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
+    else yield connection.sent(await missedBetween(threads, run, after, joined.head));
     while (!connection.isDone) {
       const news = await mailbox.next();
       if (news === undefined) {
@@ -92,14 +84,25 @@ class Connection {
   sent(shown: readonly Shown[], run = this.#run): Sent[] {
     this.#run = run;
     const sent: Sent[] = [];
-    for (const { seq, event } of shown) {
+    for (const one of shown) {
       if (this.#hasEnded && this.options.until === "terminal") break;
-      const own = this.#underOwnId(event);
-      const runId = this.options.as?.runId ?? ("runId" in own ? own.runId : (run.leg?.runId ?? run.run.uid));
-      sent.push({ event: own, cursor: encodeCursor({ uid: this.options.run.uid, seq, runId }) });
-      this.#hasEnded = isTerminal(own) || (this.#hasEnded && own.type !== "RUN_STARTED");
+      const { event } = one;
+      sent.push(this.options.as === null ? this.#shared(one) : this.#cited(one));
+      this.#hasEnded = isTerminal(event) || (this.#hasEnded && event.type !== "RUN_STARTED");
     }
     return sent;
+  }
+
+  #shared(shown: Shown): Sent {
+    shown.sent ??= this.#cited(shown);
+    return shown.sent;
+  }
+
+  #cited({ seq, event }: Shown): Sent {
+    const { leg, run } = this.#run;
+    const own = this.#underOwnId(event);
+    const runId = this.options.as?.runId ?? ("runId" in own ? own.runId : (leg?.runId ?? run.uid));
+    return { event: own, cursor: encodeCursor({ uid: this.options.run.uid, seq, runId }) };
   }
 
   #underOwnId(event: AGUIEvent): AGUIEvent {
@@ -158,9 +161,13 @@ class Mailbox implements FeedReader {
   }
 
   take(shown: readonly Shown[], run: RunState): void {
+    if (this.#isClosed) return;
     this.#waiting += shown.length;
-    if (this.#waiting > MAX_WAITING) this.#isClosed = true;
-    else this.#news.push({ shown, run });
+    if (this.#waiting > MAX_WAITING) {
+      // It may never read again: what waits for it must not wait with it.
+      this.#news.length = 0;
+      this.#isClosed = true;
+    } else this.#news.push({ shown, run });
     this.#onNews?.();
   }
 

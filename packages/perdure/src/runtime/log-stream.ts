@@ -101,10 +101,15 @@ export class LogStream implements Stream {
       gathering.delta += event.delta;
       return;
     }
-    const since = this.now() - (this.#lastSent.get(block) ?? Number.NEGATIVE_INFINITY);
+    const at = this.now();
+    const since = at - (this.#lastSent.get(block) ?? Number.NEGATIVE_INFINITY);
+    if (since >= WINDOW && this.#gathering.size === 0) {
+      this.#lastSent.set(block, at);
+      this.log.add([{ kind: "frame", path: lane, event }], { bytes: bytesOf(event) });
+      return;
+    }
     this.#gathering.set(block, { event, lane, delta: event.delta });
-    if (since >= WINDOW && this.#gathering.size === 1) this.flush();
-    else this.#timer ??= setTimeout(() => this.#flushQuietly(), Math.max(0, WINDOW - since));
+    this.#timer ??= setTimeout(() => this.#flushQuietly(), Math.max(0, WINDOW - since));
   }
 
   #flushQuietly(): void {

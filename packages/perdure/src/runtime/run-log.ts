@@ -157,14 +157,17 @@ export class RunLog {
     this.#queue = [];
     this.#claims = [];
     this.#taken = [];
-    const appended = this.#guard(this.store.append(this.lease, batch)).then((result) => {
-      this.#bytes -= bytes;
-      // Only a batch that ends the run or takes a key can be refused, and those go through `offer`.
-      if (result.is !== "appended") throw this.lose();
-    });
-    this.#last = Promise.all([this.#last, appended]).then(() => {});
-    // Whoever needs it awaits `committed`; nobody may be waiting when it fails.
-    this.#last.catch(() => {});
+    const before = this.#last;
+    this.#last = this.#guard(this.store.append(this.lease, batch)).then(
+      ({ is }) => {
+        this.#bytes -= bytes;
+        // Only a batch that ends the run or takes a key can be refused, and those go through `offer`.
+        if (is !== "appended") this.lose();
+        return before;
+      },
+      // It is lost, and `committed` says so to whoever waits.
+      () => {},
+    );
   }
 
   async #guard(appending: Promise<Appended>): Promise<Exclude<Appended, { is: "fenced" }>> {

@@ -4,8 +4,8 @@ import type { Principal } from "../protocol/words.ts";
 import type { Posted, Run } from "../store/store.ts";
 import { decodeCursor } from "./cursor.ts";
 import type { Engine } from "./engine.ts";
-import { Feeds } from "./feed.ts";
-import { type FollowOptions, follow, type Sent } from "./follow.ts";
+import { Feeds, type Sent } from "./feed.ts";
+import { type FollowOptions, follow } from "./follow.ts";
 
 export type Batches = AsyncGenerator<readonly Sent[], void>;
 

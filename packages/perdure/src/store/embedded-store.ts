@@ -106,34 +106,39 @@ export class EmbeddedStore implements EventStore {
   async inbox(uid: Uid): Promise<readonly Inbox[]> {
     const { rows } = this.engine;
     const run = rows.run(uid);
-    return run === null ? [] : this.#orAside(uid, () => inboxOf(rows, run));
+    if (run === null) return [];
+    try {
+      return inboxOf(rows, run);
+    } catch (error) {
+      return await this.#aside(uid, error);
+    }
   }
 
   setAside(uid: Uid, cause: string): Promise<void> {
     return this.#transact("now", (tx) => transactions.setAside(tx, uid, cause));
   }
 
-  async *read(uid: Uid, after: number): AsyncGenerator<Entry> {
+  read(uid: Uid, after: number): AsyncIterable<Entry> {
+    const pages = {
+      load: (from: number) => this.#page(uid, from),
+      failed: (error: unknown) => this.#aside(uid, error),
+    };
+    return { [Symbol.asyncIterator]: () => new Reading(pages, after + 1) };
+  }
+
+  /** The entries from `from` on; a page that is not full is the last one. */
+  #page(uid: Uid, from: number): readonly Entry[] {
     const { rows } = this.engine;
-    let next = after + 1;
-    for (;;) {
-      const from = next;
-      const page = await this.#orAside(uid, () => {
-        const run = rows.run(uid);
-        if (run === null) return [];
-        const entries: Entry[] = [];
-        for (const { seq, at, text } of rows.entries(run.id, from - 1, PAGE)) {
-          if (seq !== from + entries.length) throw new EntryMissingError(uid, from + entries.length, run.head);
-          entries.push(parseEntry(text, { run: uid, seq, at }));
-        }
-        const end = from + entries.length;
-        if (entries.length < PAGE && end <= run.head) throw new EntryMissingError(uid, end, run.head);
-        return entries;
-      });
-      yield* page;
-      if (page.length < PAGE) return;
-      next += page.length;
+    const run = rows.run(uid);
+    if (run === null) return [];
+    const entries: Entry[] = [];
+    for (const { seq, at, text } of rows.entries(run.id, from - 1, PAGE)) {
+      if (seq !== from + entries.length) throw new EntryMissingError(uid, from + entries.length, run.head);
+      entries.push(parseEntry(text, { run: uid, seq, at }));
     }
+    const end = from + entries.length;
+    if (entries.length < PAGE && end <= run.head) throw new EntryMissingError(uid, end, run.head);
+    return entries;
   }
 
   watch(topic: Topic, hint: () => void): () => void {
@@ -215,15 +220,51 @@ export class EmbeddedStore implements EventStore {
     return result;
   }
 
-  /** Invariant 6 of `store.ts`. */
-  async #orAside<T>(uid: Uid, read: () => T): Promise<T> {
-    try {
-      return read();
-    } catch (error) {
-      // What is wrong with the run is the news; that it could not be noted (a full disk, a store opened to read) is not.
-      if (isDamage(error)) await this.setAside(uid, error.message).catch(() => {});
-      throw error;
+  /** Invariant 6 of `store.ts`. @throws the error */
+  async #aside(uid: Uid, error: unknown): Promise<never> {
+    // What is wrong with the run is the news; that it could not be noted (a full disk, a store opened to read) is not.
+    if (isDamage(error)) await this.setAside(uid, error.message).catch(() => {});
+    throw error;
+  }
+}
+
+/** A log being read, page by page. By hand, because readers come back for each entry of a live run, and a generator takes four times as long. */
+class Reading implements AsyncIterator<Entry> {
+  #page: readonly Entry[] = [];
+  #taken = 0;
+  #isLast = false;
+
+  constructor(
+    private readonly pages: {
+      load(from: number): readonly Entry[];
+      failed(error: unknown): Promise<never>;
+    },
+    private from: number,
+  ) {}
+
+  next(): Promise<IteratorResult<Entry, undefined>> {
+    if (this.#taken === this.#page.length && !this.#isLast) {
+      try {
+        this.#page = this.pages.load(this.from);
+      } catch (error) {
+        this.#isLast = true;
+        return this.pages.failed(error);
+      }
+      this.#taken = 0;
+      this.from += this.#page.length;
+      this.#isLast = this.#page.length < PAGE;
     }
+    const value = this.#page[this.#taken];
+    if (value === undefined) return Promise.resolve({ done: true, value });
+    this.#taken++;
+    return Promise.resolve({ done: false, value });
+  }
+
+  return(): Promise<IteratorResult<Entry, undefined>> {
+    this.#isLast = true;
+    this.#page = [];
+    this.#taken = 0;
+    return Promise.resolve({ done: true, value: undefined });
   }
 }
 

@@ -32,6 +32,7 @@ export class Hints {
 function nameOf(topic: Topic): string {
   if (topic === "claimable") return topic;
   if ("run" in topic) return `run ${topic.run}`;
+  if ("inbox" in topic) return `inbox ${topic.inbox}`;
   const { tenant, subject, agent, thread } = topic.thread;
   return `thread ${JSON.stringify([tenant, subject, agent, thread])}`;
 }

@@ -220,8 +220,11 @@ export type Appended =
   | { readonly is: "inbox" }
   | { readonly is: "held"; readonly claim: Claim };
 
-/** What a hint may be about: one run, one thread (a new run in it), or something to claim. */
-export type Topic = { readonly run: Uid } | { readonly thread: ThreadKey } | "claimable";
+/**
+ * What a hint may be about: one run, what came in for it from outside (so its driver is not told of each of his own appends), one thread
+ * (a new run in it), or something to claim.
+ */
+export type Topic = { readonly run: Uid } | { readonly inbox: Uid } | { readonly thread: ThreadKey } | "claimable";
 
 /** One page of a listing. `next` goes into the next query's `after`. */
 export interface Page<T> {

@@ -114,7 +114,7 @@ function wakeHeirs(tx: Tx, ended: Uid): void {
 function wake(tx: Tx, run: RunRow): void {
   const readyAt = run.readyAt === null ? tx.at : Math.min(run.readyAt, tx.at);
   tx.rows.changeRun(run.id, { readyAt, waitsForKey: null });
-  tx.topics.push({ run: run.uid }, "claimable");
+  tx.topics.push({ run: run.uid }, { inbox: run.uid }, "claimable");
 }
 
 export function post<M extends Meaning>(
@@ -289,7 +289,7 @@ export function setAside(tx: Tx, uid: Uid, cause: string): void {
   const run = tx.rows.run(uid);
   if (run === null || run.aside !== null) return;
   tx.rows.changeRun(run.id, { aside: cause, owner: null, until: 0 });
-  tx.topics.push({ run: uid });
+  tx.topics.push({ run: uid }, { inbox: uid });
 }
 
 function text(value: unknown): string {

@@ -14,7 +14,6 @@ const output = (text: string, more: Partial<ModelOutput> = {}): ModelOutput => (
   content: [],
   order: [...(text === "" ? [] : [{ text: text.length }]), ...(more.calls ?? []).map(() => "call" as const)],
   finishReason: "stop",
-  usage: [],
   ...more,
 });
 const call = (id: string, providerId: string | null = id) => ({ id, providerId, name: "t", input: { of: id } });

@@ -183,6 +183,7 @@ test("what may be left out may be there", () => {
       forkedFrom: { uid, seq: 2 },
     } as Fact<"run.started">,
     { kind: "run.finished", outcome: "failed", output: 0, error: { ...failure, data: null }, unresolved: [] },
+    { kind: "run.finished", outcome: "success", outputOf: path("2"), unresolved: [] },
     { kind: "interrupt.answered", id: "i1", status: "resolved", payload: false, by: "ann" },
     { kind: "step.finished", path: path("0"), via: "call", usage, status: "ok", output: "", patch: [], dropped: [] },
     { kind: "frame", path: path(""), event: { type: "RAW", event: { any: [1, null] } } },

@@ -1,0 +1,94 @@
+import { statSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { agent } from "perdure";
+import { scriptedModel } from "perdure/testing";
+import { expect, onTestFinished, test } from "vitest";
+import type { RunAgentInput } from "../../src/protocol/events.ts";
+import { encodeSse } from "../../src/protocol/sse.ts";
+import { Engine } from "../../src/runtime/engine.ts";
+import { Streams } from "../../src/runtime/streams.ts";
+import { sqlite } from "../../src/store/sqlite.ts";
+import { loadDriver, SqliteDatabase } from "../../src/store/sqlite-database.ts";
+
+const USER = { tenant: "acme", subject: "ada", scopes: ["*"] };
+const TURNS = 100;
+/** 999 bytes in 50 words, so in 50 deltas. */
+const ANSWER = Array.from({ length: 50 }, (_, i) => `word-${i}`.padEnd(19, "-")).join(" ");
+
+interface Turn {
+  /** What its one reader was sent. Bytes. */
+  readonly sent: number;
+  readonly frames: number;
+  /** What its entries take in the log. Bytes. */
+  readonly logged: number;
+  /** The file after it and a checkpoint. Bytes. */
+  readonly file: number;
+}
+
+/** 100 turns of one thread, each 100 bytes from the user and 1 KB from the model. */
+async function conversation(): Promise<readonly Turn[]> {
+  const folder = await mkdtemp(join(tmpdir(), "perdure-growth-"));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const file = join(folder, "store.db");
+  const talker = agent({ name: "talker", model: scriptedModel(() => ({ text: ANSWER })) });
+  let time = Date.now();
+  const engine = new Engine({
+    store: sqlite(file),
+    agents: new Map([["talker", talker]]),
+    report: (error) => console.error(error),
+    // By this clock deltas are far enough apart to be a frame each.
+    now: () => (time += 30),
+  });
+  onTestFinished(() => engine.close());
+  const streams = new Streams(engine, new AbortController().signal);
+  const Driver = await loadDriver();
+  const turns: Turn[] = [];
+  for (let turn = 1; turn <= TURNS; turn++) {
+    const input = request(turn);
+    const posted = await engine.post(talker, input, USER);
+    let sent = 0;
+    let frames = 0;
+    for await (const batch of await streams.ofPost(posted, input, new AbortController().signal)) {
+      for (const { event, cursor } of batch) {
+        sent += Buffer.byteLength(encodeSse(event, cursor));
+        frames++;
+      }
+    }
+    const db = new SqliteDatabase(Driver, file);
+    db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    const row = db.get("SELECT sum(length(entry)) AS logged FROM log JOIN runs ON runs.id = run WHERE turn = ?", turn);
+    db.close();
+    turns.push({ sent, frames, logged: Number(row?.logged), file: statSync(file).size });
+  }
+  return turns;
+}
+
+function request(turn: number): RunAgentInput {
+  // As long at the last turn as at the first, so that nothing but the store can grow.
+  const id = String(turn).padStart(3, "0");
+  return {
+    threadId: "t",
+    runId: `run-${id}`,
+    state: {},
+    messages: [{ id: `user-${id}`, role: "user", content: "?".repeat(100) }],
+    tools: [],
+    context: [],
+    forwardedProps: {},
+    protocolVersion: "1.0",
+  };
+}
+
+test("100 turns of one thread take at most twice the bytes of one uninterrupted reader, and the last no more than the second", async () => {
+  const turns = await conversation();
+  // 50 deltas, and what begins and ends a message and a run.
+  expect(turns.map(({ frames }) => frames)).toEqual(Array.from({ length: TURNS }, () => 54));
+
+  const sent = turns.reduce((sum, turn) => sum + turn.sent, 0);
+  const file = (turn: number): number => turns[turn - 1]?.file ?? Number.NaN;
+  expect(file(TURNS)).toBeLessThanOrEqual(2 * sent);
+  expect(turns.at(-1)?.logged).toBeLessThanOrEqual(1.1 * (turns[1]?.logged ?? Number.NaN));
+  // A file grows by pages: 25 turns are enough of them to compare.
+  expect(file(100) - file(75)).toBeLessThanOrEqual(1.1 * (file(27) - file(2)));
+});
