@@ -32,6 +32,10 @@ export interface RuntimeOptions {
   readonly bodyLimit?: number;
   /** Silence after which a comment keeps the connection alive. Milliseconds; default 15,000. */
   readonly keepAlive?: number;
+  /** How long a run of an agent with `disconnect: "cancel"` goes on without a reader. Milliseconds; default 10,000. */
+  readonly disconnectGrace?: number;
+  /** How long `close()` lets what runs go on. Milliseconds; default 5,000. */
+  readonly drainGrace?: number;
   /** Gets the cause of each RUN_ERROR, which clients are not told. Default: `console.error`. */
   readonly onError?: StreamRunOptions["onError"];
   /** Gets what was odd about a request and was put right. Default: nothing. */
@@ -51,8 +55,8 @@ export interface Runtime {
   /** Opens the store and goes on with every run that was cut. Otherwise the first request does. */
   open(): Promise<void>;
   /**
-   * Stops in order: streams end with RUN_ERROR `RECONNECT` (runs without a log are cancelled), steps that run may end, and each run is left
-   * to whoever opens the store next.
+   * Stops in order: streams end with RUN_ERROR `RECONNECT`, what runs may end within `drainGrace`, and each run is left to whoever opens the
+   * store next.
    */
   close(): Promise<void>;
 }
@@ -78,7 +82,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     ...sources,
     ...{ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) },
   });
-  const streams = new Streams(engine, closing.signal);
+  const streams = new Streams(engine, closing.signal, options.disconnectGrace);
   const app = new Hono<Env>();
 
   const common = {
@@ -139,7 +143,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     open: () => engine.open(),
     async close() {
       closing.abort();
-      await engine.close();
+      await engine.close(options.drainGrace);
     },
   };
 }

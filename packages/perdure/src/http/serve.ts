@@ -9,6 +9,8 @@ export interface ServeOptions {
   readonly port: number;
   /** Default 127.0.0.1. Another one needs an `authorize` hook. */
   readonly hostname?: string;
+  /** Signals that close the server and then end the process as they would have. Default: SIGTERM; `[]` leaves them to you. */
+  readonly drainOn?: readonly NodeJS.Signals[];
   /** How long `close()` waits for readers who have stopped reading, before it cuts them off. Milliseconds; default 5,000. */
   readonly linger?: number;
 }
@@ -16,7 +18,7 @@ export interface ServeOptions {
 export interface Served {
   readonly url: string;
   readonly port: number;
-  /** Cancels what runs, lets each stream end, and stops listening. */
+  /** Stops listening, lets each stream end and what runs come to an end, as `Runtime.close` says. */
   close(): Promise<void>;
 }
 
@@ -29,7 +31,7 @@ const DEFAULT_LINGER = 5_000;
  */
 export async function serve(
   runtime: Runtime,
-  { port, hostname = "127.0.0.1", linger = DEFAULT_LINGER }: ServeOptions,
+  { port, hostname = "127.0.0.1", linger = DEFAULT_LINGER, drainOn = ["SIGTERM"] }: ServeOptions,
 ): Promise<Served> {
   const inUrl = hostname.includes(":") ? `[${hostname}]` : hostname;
   if (!runtime.isOpen && !isLoopback(inUrl)) {
@@ -52,19 +54,32 @@ export async function serve(
   });
   const address = server.address();
   const bound = typeof address === "object" && address !== null ? address.port : port;
-  return {
-    url: `http://${inUrl}:${bound}`,
-    port: bound,
-    async close() {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      await runtime.close();
-      // Connections that were kept alive end with their streams; those of readers who have stopped reading never would.
-      const idle = setInterval(() => server.closeIdleConnections(), 50);
-      const cut = setTimeout(() => server.closeAllConnections(), linger);
-      await closed;
-      clearInterval(idle);
-      clearTimeout(cut);
-    },
+  const unwatch = onSignals(drainOn, () => close());
+  async function close(): Promise<void> {
+    unwatch();
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    await runtime.close();
+    // Connections that were kept alive end with their streams; those of readers who have stopped reading never would.
+    const idle = setInterval(() => server.closeIdleConnections(), 50);
+    const cut = setTimeout(() => server.closeAllConnections(), linger);
+    await closed;
+    clearInterval(idle);
+    clearTimeout(cut);
+  }
+  return { url: `http://${inUrl}:${bound}`, port: bound, close };
+}
+
+/** Runs `drain` on the first of the signals, and then lets it do what it does by itself. @returns takes that back */
+function onSignals(signals: readonly NodeJS.Signals[], drain: () => Promise<void>): () => void {
+  const handlers = signals.map((signal) => {
+    const handler = (): void => {
+      void drain().finally(() => process.kill(process.pid, signal));
+    };
+    process.once(signal, handler);
+    return () => process.off(signal, handler);
+  });
+  return () => {
+    for (const remove of handlers) remove();
   };
 }
 

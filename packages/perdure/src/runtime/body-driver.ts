@@ -217,11 +217,14 @@ class BodyDriver {
     const unwatch = store.watch({ run: lease.uid }, look);
     const lost = (): void => leg.end({ type: "cancelled" });
     this.#session.signal.addEventListener("abort", lost, { once: true });
+    const giveUp = (): void => leg.end({ type: "error", error: INTERRUPTED });
+    this.#options.giveUp.addEventListener("abort", giveUp, { once: true });
     look();
     return {
       stop: () => {
         unwatch();
         this.#session.signal.removeEventListener("abort", lost);
+        this.#options.giveUp.removeEventListener("abort", giveUp);
       },
     };
   }

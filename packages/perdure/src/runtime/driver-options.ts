@@ -14,6 +14,8 @@ export interface DriverOptions<A extends Agent = LoopAgent> {
   readonly isOwnerDead: boolean;
   /** Aborted when this process stops driving: what runs is awaited, nothing new is started. */
   readonly stop: AbortSignal;
+  /** Aborted when what runs may take no longer. */
+  readonly giveUp: AbortSignal;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   /** In [0, 1). */

@@ -209,9 +209,15 @@ class Driver {
     );
   }
 
-  /** This process stops: what runs may end, then the run is anybody's. */
+  /** This process stops: what runs may end, then the run is anybody's. What takes too long is cut, as by a crash. */
   async #release(): Promise<Driven> {
-    await this.#steps.settled();
+    const { giveUp } = this.#options;
+    const gaveUp = new Promise<void>((resolve) => giveUp.addEventListener("abort", () => resolve(), { once: true }));
+    await Promise.race([this.#steps.settled(), gaveUp]);
+    if (giveUp.aborted) {
+      this.#session.lose();
+      return "lost";
+    }
     await this.#session.offer([], { ends: { runnable: true, wakeAt: null, waitsForKey: null } });
     return "released";
   }

@@ -58,6 +58,10 @@ export class AgentMissingError extends PerdureError {
   }
 }
 
+const DRAIN_GRACE = 5_000;
+/** How long drivers may take to write down that they gave up. Milliseconds. */
+const LAST_WORDS = 1_000;
+
 /** How long a driver's failure keeps its run from being claimed here again. Milliseconds. */
 const REST_AFTER_LOSS = 250;
 
@@ -71,6 +75,7 @@ export class Engine {
   readonly #newUid: () => Uid;
   readonly #report: EngineOptions["report"];
   readonly #stop = new AbortController();
+  readonly #giveUp = new AbortController();
   readonly #driving = new Map<Uid, Promise<void>>();
   #opened: Promise<void> | undefined;
   #unwatch: (() => void) | undefined;
@@ -159,16 +164,42 @@ export class Engine {
     return await this.store.put(uid, by, { kind: "cancel" });
   }
 
-  /** Stops driving: what runs may end, then each run is anybody's. Resolves when nothing is driven here any more and the store is closed. */
-  async close(): Promise<void> {
+  /** Cancels a run that nobody reads, if it is in the middle of a leg and its agent wants that. */
+  async cancelIfLeft(uid: Uid): Promise<void> {
+    try {
+      const run = await this.store.run(uid);
+      if (run?.outcome !== null || !run.legOpen) return;
+      if (this.#agents.get(run.agent)?.disconnect === "cancel") await this.cancel(uid, "disconnect");
+    } catch (error) {
+      this.#report(error, { agent: "", threadId: "", runId: uid });
+    }
+  }
+
+  /**
+   * Stops driving: what runs may end, then each run is anybody's. Resolves when nothing is driven here any more and the store is closed.
+   *
+   * @param grace - ms that bodies may take; then model calls and reads are aborted, and the legs of `run(ctx)` agents end
+   */
+  async close(grace = DRAIN_GRACE): Promise<void> {
     if (this.#opened === undefined) return;
     await this.#opened.catch(() => {});
     this.#stop.abort();
     this.#unwatch?.();
     clearTimeout(this.#timer);
     await this.#claiming;
-    await Promise.all(this.#driving.values());
+    await this.#drivenOr(grace);
+    this.#giveUp.abort();
+    await this.#drivenOr(LAST_WORDS);
     await this.store.close();
+  }
+
+  async #drivenOr(ms: number): Promise<void> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, ms);
+    });
+    await Promise.race([Promise.all(this.#driving.values()), late]);
+    clearTimeout(timer);
   }
 
   #firstEntries(start: {
@@ -256,7 +287,7 @@ export class Engine {
       ...{ store: this.store, lease, run: state, before },
       // Only what was cut before this process opened the store is the former owner's.
       isOwnerDead: isOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
-      ...{ stop: this.#stop.signal, now: this.#now, random: this.#random, report },
+      ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
     };
     const ended = await (agent.loop === undefined ? driveBody({ ...options, agent }) : drive({ ...options, agent }));
     // Whoever lost it to a failure leaves it alone for a moment; its lease is still its own and has to run out or be taken back.

@@ -123,14 +123,23 @@ export class Feeds {
   constructor(
     private readonly store: EventStore,
     private readonly threads: Threads,
+    /** Told of each run whose last reader has left. */
+    private readonly onUnread: (uid: Uid) => void,
   ) {}
+
+  /** Whether somebody reads a run. */
+  has(uid: Uid): boolean {
+    return this.#feeds.has(uid);
+  }
 
   async join(run: Run, reader: FeedReader): Promise<{ readonly run: RunState; readonly leave: () => void }> {
     const { uid } = run;
     let feed = this.#feeds.get(uid);
     if (feed === undefined) {
       const made = new Feed(this.store, uid, () => {
-        if (this.#feeds.get(uid) === made) this.#feeds.delete(uid);
+        if (this.#feeds.get(uid) !== made) return;
+        this.#feeds.delete(uid);
+        this.onUnread(uid);
       });
       feed = made;
       this.#feeds.set(uid, feed);

@@ -1,6 +1,6 @@
 /** Which stream answers which request. */
 import type { RunAgentInput } from "../protocol/events.ts";
-import type { Principal } from "../protocol/words.ts";
+import type { Principal, Uid } from "../protocol/words.ts";
 import type { Posted, Run } from "../store/store.ts";
 import { decodeCursor } from "./cursor.ts";
 import type { Engine } from "./engine.ts";
@@ -23,15 +23,23 @@ export interface ThreadStreamRequest {
   readonly gone: AbortSignal;
 }
 
+const DISCONNECT_GRACE = 10_000;
+
 export class Streams {
   readonly #engine: Engine;
   readonly #feeds: Feeds;
   readonly #stopping: AbortSignal;
 
-  /** @param stopping - ends every stream: this server stops */
-  constructor(engine: Engine, stopping: AbortSignal) {
+  readonly #disconnectGrace: number;
+
+  /**
+   * @param stopping - ends every stream: this server stops
+   * @param disconnectGrace - ms without a reader after which a run is cancelled whose agent says `disconnect: "cancel"`
+   */
+  constructor(engine: Engine, stopping: AbortSignal, disconnectGrace = DISCONNECT_GRACE) {
     this.#engine = engine;
-    this.#feeds = new Feeds(engine.store, engine.threads);
+    this.#disconnectGrace = disconnectGrace;
+    this.#feeds = new Feeds(engine.store, engine.threads, (uid) => this.#unread(uid));
     this.#stopping = stopping;
   }
 
@@ -71,6 +79,15 @@ export class Streams {
       from !== null && from.thread === key.thread && isOf(from, request.principal) && from.agent === key.agent;
     const isThere = isOurs && cursor !== undefined && cursor.seq <= from.head;
     return this.#thread(isThere ? from : newest, isThere ? cursor.seq : null, request);
+  }
+
+  /** For stock front ends, whose stop button only closes the socket. */
+  #unread(uid: Uid): void {
+    if (this.#stopping.aborted) return;
+    const timer = setTimeout(() => {
+      if (!this.#feeds.has(uid) && !this.#stopping.aborted) void this.#engine.cancelIfLeft(uid);
+    }, this.#disconnectGrace);
+    timer.unref?.();
   }
 
   async *#thread(first: Run, after: number | null, { isFollowing, runId, gone }: ThreadStreamRequest): Batches {
