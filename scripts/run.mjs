@@ -15,7 +15,7 @@ import { build, install } from "./prepare.mjs";
 
 /** @type {Record<string, { usage: string, run: (args: string[]) => Promise<number> }>} */
 const commands = {
-  start: { usage: "npm start", run: start },
+  start: { usage: "npm start [-- EXAMPLE] [OPTION…]", run: start },
   test: { usage: "npm test", run: test },
   t: { usage: "npm run t -- FILE", run: testFiles },
   build: { usage: "npm run build", run: async () => (await install()) || (await build()) },
@@ -24,8 +24,20 @@ const commands = {
   format: { usage: "npm run format", run: format },
 };
 
-async function start() {
-  return (await install()) || (await build()) || (await foreground(typeScript("examples/task-board/server.ts")));
+/** What runs an example, by its name. */
+const examples = {
+  "refund-desk": "examples/refund-desk/start.ts",
+  "task-board": "examples/task-board/server.ts",
+};
+
+/** @param {string[]} args */
+async function start(args) {
+  const isNamed = args[0] !== undefined && !args[0].startsWith("-");
+  const [name = "refund-desk", ...options] = isNamed ? args : ["refund-desk", ...args];
+  const file = Object.entries(examples).find(([known]) => known === name)?.[1];
+  if (file === undefined)
+    return complain(`There is no example ${name}. There are: ${Object.keys(examples).join(", ")}.`);
+  return (await install()) || (await build()) || (await foreground(typeScript(file, options)));
 }
 
 /** All gates, the cheap ones first, then all tests. The first failure ends it. */
