@@ -2,13 +2,13 @@
  * A store as one life of a process has it. A life ends after, or right before, a given commit, or when a body says so: from then on nothing
  * it asks for is done, and nothing is answered any more. What it had committed is in the store below, for the next life.
  */
-import type { EventStore } from "../../src/store/store.ts";
+import type { NewEntry } from "../../src/log/entries.ts";
+import type { Batch, EventStore } from "../../src/store/store.ts";
 
-/** Where a life ends. `after`: its nth commit is durable, and nobody has heard of it. `before`: it is about to make the next one. */
-export interface Death {
-  readonly when: "after" | "before";
-  readonly commits: number;
-}
+/** Where a life ends: its nth commit is durable, and nobody has heard of it; it is about to make the next one; or it made one that holds this. */
+export type Death =
+  | { readonly when: "after" | "before"; readonly commits: number }
+  | { readonly when: "behind"; readonly holds: (entry: NewEntry) => boolean };
 
 /** What a dead process waits for. */
 export function never<T>(): Promise<T> {
@@ -18,7 +18,6 @@ export function never<T>(): Promise<T> {
 /** The operations that change what the store holds. */
 const COMMITS = new Set<PropertyKey>(["append", "post", "answer", "put", "claim"]);
 
-/** One name for all lives: whoever opens the store under it is the same driver started again, so the leases of the life before are void. */
 const OWNER = "driver";
 
 export class Mortal {
@@ -63,38 +62,35 @@ export class Mortal {
     // It only says where to look; a dead one looks and sees nothing.
     if (name === "watch") return call(args);
     if (this.#isDead || this.#isDying) return never();
-    if (name === "claim" && this.gate !== undefined) {
-      return this.gate().then(() => this.#answered(() => this.#commit(name, () => call([OWNER]))));
-    }
-    if (name === "open" || name === "claim") return this.#answered(() => this.#commit(name, () => call([OWNER])));
-    if (name === "post") {
-      const [request, decide] = args;
-      return this.#answered(() => this.#commit(name, () => call([{ ...(request as object), owner: OWNER }, decide])));
-    }
+    const make = (): Promise<unknown> => this.#answered(() => this.#commit(name, asDriver(name, args), call));
     const { gate } = this;
-    if (gate !== undefined && name === "append") {
-      // Appends are committed in the order of their calls, so one that waits holds the next one back.
-      const appended = this.#lastAppend
-        .then(gate)
-        .then(() => this.#answered(() => this.#commit(name, () => call(args))));
-      this.#lastAppend = appended.catch(() => {});
-      return appended;
-    }
-    return this.#answered(() => this.#commit(name, () => call(args)));
+    if (gate === undefined || (name !== "append" && name !== "claim")) return make();
+    if (name === "claim") return gate().then(make);
+    // Appends are committed in the order of their calls, so one that waits holds the next one back.
+    const appended = this.#lastAppend.then(gate).then(make);
+    this.#lastAppend = appended.catch(() => {});
+    return appended;
   }
 
-  #commit(name: PropertyKey, call: () => unknown): unknown {
-    if (!COMMITS.has(name)) return call();
-    if (this.death?.when === "before" && this.commits === this.death.commits) {
+  #commit(name: PropertyKey, args: readonly unknown[], call: (args: readonly unknown[]) => unknown): unknown {
+    const { death } = this;
+    if (!COMMITS.has(name)) return call(args);
+    if (death?.when === "before" && this.commits === death.commits) {
       this.die();
       return never();
     }
     this.commits += 1;
-    const done = call() as Promise<unknown>;
-    if (this.death?.when !== "after" || this.commits !== this.death.commits) return done;
+    const done = call(args) as Promise<unknown>;
+    if (!this.#isLast(name === "append" ? (args[1] as Batch).entries : [])) return done;
     this.#isDying = true;
     done.finally(() => this.die()).catch(() => {});
     return never();
+  }
+
+  #isLast(entries: readonly NewEntry[]): boolean {
+    const { death } = this;
+    if (death?.when === "behind") return entries.some(death.holds);
+    return death?.when === "after" && death.commits === this.commits;
   }
 
   /** What a call brings; a dead process never learns of it. */
@@ -110,4 +106,12 @@ export class Mortal {
       if (this.#isDead) await never();
     }
   }
+}
+
+/** All lives drive under one name: whoever opens the store under it is the same driver started again, and the leases of the life before are void. */
+function asDriver(name: PropertyKey, args: readonly unknown[]): readonly unknown[] {
+  if (name === "open" || name === "claim") return [OWNER];
+  if (name !== "post") return args;
+  const [request, ...rest] = args;
+  return [{ ...(request as object), owner: OWNER }, ...rest];
 }

@@ -1,0 +1,466 @@
+/**
+ * The stories of DESIGN's traces, played by the real runtime and held against the logs that were written by hand: the same entries in the same
+ * order, deltas of one block taken together, and the same view of a client. What differs, and why:
+ *
+ * - A question that is closed is told to clients again (CUSTOM), whoever has closed it; the traces show that for the inbox alone.
+ * - Questions are told in the run's lane, not in their call's: they outlive the attempt that such a frame would belong to.
+ */
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { agent } from "../../src/agent/agent.ts";
+import type { LanguageModel } from "../../src/agent/model-port.ts";
+import { applied, notApplied, tool } from "../../src/index.ts";
+import type { Entry, NewEntry } from "../../src/log/entries.ts";
+import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
+import { fold } from "../../src/log/fold.ts";
+import type { AGUIEvent } from "../../src/protocol/events.ts";
+import type { Json } from "../../src/protocol/json.ts";
+import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
+import type { EventStore } from "../../src/store/store.ts";
+import { type ScriptedTurn, scriptedModel } from "../../src/testing/scripted-model.ts";
+import type { ToolDefinition } from "../../src/tool/definition.ts";
+import { finish, modelOf } from "../agent/model-of.ts";
+import { eventsOf } from "../http/rig.ts";
+import { uninterrupted } from "../log/clients.ts";
+import { logOf } from "../log/entries.ts";
+import { traces } from "../log/traces.ts";
+import { quietClient } from "../protocol/published-client.ts";
+import { never } from "./mortal-store.ts";
+import { inFiles, inMemory, Life, play, StockClient, type Story, World } from "./world.ts";
+
+quietClient();
+
+function search(life: Life, found: Json, runs: () => Promise<void> = async () => {}) {
+  return tool({
+    name: "search_orders",
+    description: "Finds orders.",
+    effect: "read",
+    input: z.looseObject({}),
+    async call(_, { signal }) {
+      await life.at("search");
+      await Promise.race([runs(), new Promise((_, reject) => signal.addEventListener("abort", reject))]);
+      return found;
+    },
+  });
+}
+
+function refund(life: Life, isAsked: (orderId: string) => boolean, runs: () => Promise<void> = async () => {}) {
+  return tool({
+    name: "refund",
+    description: "Refunds an order, in cents.",
+    effect: "write",
+    settle: 0,
+    input: z.object({ orderId: z.string(), cents: z.number() }),
+    output: z.object({ refundId: z.string() }),
+    state: z.custom<{ step: string }>(),
+    idempotencyKey: ({ orderId }) => ["refund", orderId],
+    approval: ({ orderId }) => isAsked(orderId) && { message: "Refund?" },
+    async call({ orderId }) {
+      await life.at("refund: begins");
+      await life.act(`refund ${orderId}`);
+      await life.at("refund: has acted");
+      await runs();
+      return { refundId: `R${orderId}` };
+    },
+    async reconcile({ orderId }) {
+      return life.world.count(`refund ${orderId}`) > 0 ? applied({ refundId: `R${orderId}` }) : notApplied();
+    },
+    reduce(desk, { refundId }) {
+      if (refundId === "R2") desk.step = "done";
+    },
+  });
+}
+
+function desk(tools: readonly ToolDefinition[], model: LanguageModel | readonly ScriptedTurn[]): LoopAgent {
+  return agent<{ step: string }>({
+    name: "desk",
+    model: "doStream" in model ? model : scriptedModel(model),
+    tools,
+    state: { initial: () => ({ step: "idle" }) },
+  }) as LoopAgent;
+}
+
+const says = "refund orders 1 (30 EUR) and 2 (80 EUR)";
+const approve = () => ({ status: "resolved" as const, payload: { approved: true } });
+
+/** Entries as lines of a trace. */
+function lines(entries: readonly NewEntry[]): string[] {
+  const all = entries.map((entry) => {
+    if (entry.kind !== "frame") return "path" in entry ? `${entry.kind} ${entry.path}` : entry.kind;
+    const type = "ref" in entry ? entry.ref.of : entry.event.type;
+    return type === "CUSTOM" ? "▹CUSTOM" : `▹${type} ${entry.path}`;
+  });
+  return all.filter((one, i) => one !== all[i - 1] || !/CONTENT|ARGS/.test(one));
+}
+
+/** A trace as the runtime writes it: clients are told of each question that is closed. */
+function traced(name: string): string[] {
+  const trace = traces.find((one) => one.name.startsWith(name));
+  if (trace === undefined) throw new Error(`no trace ${name}`);
+  return lines(trace.batches.flat()).flatMap((line, i, all) =>
+    line === "interrupt.answered" && all[i + 1] !== "▹CUSTOM" ? [line, "▹CUSTOM"] : [line],
+  );
+}
+
+async function heldAfter(name: string): Promise<Json> {
+  const trace = traces.find((one) => one.name.startsWith(name));
+  return normaliseTranscript(await uninterrupted("1.0.0", logOf(trace?.batches ?? [])));
+}
+
+test("t1: killed in a write after the money moved", async () => {
+  const story: Story = {
+    name: "t1",
+    says,
+    agent: (life) =>
+      desk(
+        [search(life, [{ id: "1" }, { id: "2" }]), refund(life, (orderId) => orderId === "2")],
+        [
+          { text: "Looking.", calls: [{ name: "search_orders", input: { email: "a@b.c" } }] },
+          { calls: [{ name: "refund", input: { orderId: "1", cents: 3_000 } }] },
+          { calls: [{ name: "refund", input: { orderId: "2", cents: 8_000 } }] },
+          { text: "Done." },
+        ],
+      ),
+    answer: approve,
+  };
+  const { log, client, world } = await play(story, [{ at: "refund: has acted", nth: 1 }]);
+  expect(lines(log)).toEqual(traced("t1"));
+  expect(normaliseTranscript(client)).toEqual(await heldAfter("t1"));
+  expect(world.ledger).toEqual(["refund 1", "refund 2"]);
+});
+
+/** Streams the parts, then the process dies before there are more. */
+const endless = (parts: readonly object[]): LanguageModel => ({
+  ...modelOf([]),
+  doStream: async () => ({
+    stream: new ReadableStream({
+      start(controller) {
+        for (const part of parts) controller.enqueue(part);
+      },
+    }),
+  }),
+});
+
+test("t2: killed in a model step, with half a text and half a call on the screen", async () => {
+  const begins = [
+    { type: "reasoning-start", id: "r" },
+    { type: "reasoning-delta", id: "r", delta: "thi" },
+  ];
+  const text = [
+    { type: "text-start", id: "t" },
+    { type: "text-delta", id: "t", delta: "Hel" },
+  ];
+  const call = [
+    { type: "tool-input-start", id: "c", toolName: "search_orders" },
+    { type: "tool-input-delta", id: "c", delta: '{"a"' },
+  ];
+  const whole = [
+    ...[...begins, { type: "reasoning-delta", id: "r", delta: "nk" }, { type: "reasoning-end", id: "r" }],
+    ...[...text, { type: "text-delta", id: "t", delta: "lo" }, { type: "text-end", id: "t" }],
+    ...[...call, { type: "tool-input-delta", id: "c", delta: ":1}" }, { type: "tool-input-end", id: "c" }],
+    { type: "tool-call", toolCallId: "c", toolName: "search_orders", input: '{"a":1}' },
+    finish("tool-calls"),
+  ];
+  const story: Story = {
+    name: "t2",
+    says,
+    agent(life) {
+      const first = [...begins, { type: "reasoning-end", id: "r" }, ...text, ...call];
+      const attempts = [endless(first), modelOf(whole)];
+      const script = scriptedModel([{ text: "unused" }, { text: "Found." }]);
+      const model: LanguageModel = {
+        ...script,
+        async doStream(options) {
+          if (options.prompt.some((message) => (message as { role: string }).role === "assistant"))
+            return await script.doStream(options);
+          const turn = life.world.visits.get("model") ?? 0;
+          await life.at("model");
+          return await (attempts[turn] ?? modelOf(whole)).doStream(options);
+        },
+      };
+      return desk([search(life, "found")], model);
+    },
+  };
+  const isHalfCall = (entry: NewEntry) =>
+    entry.kind === "frame" && "event" in entry && entry.event.type === "TOOL_CALL_ARGS";
+  const { log, client, deaths } = await play(story, [{ when: "behind", holds: isHalfCall }]);
+  expect(deaths).toBe(1);
+  expect(lines(log)).toEqual(traced("t2"));
+  expect(normaliseTranscript(client)).toEqual(await heldAfter("t2"));
+});
+
+test("t5: a client tool beside a server tool", async () => {
+  const story: Story = {
+    name: "t5",
+    says,
+    tools: [{ name: "paint", description: "Paints the page.", parameters: {} }],
+    agent: (life) =>
+      desk(
+        [search(life, "two orders")],
+        [
+          {
+            calls: [
+              { name: "paint", input: { color: "red" } },
+              { name: "search_orders", input: {} },
+            ],
+          },
+          { text: "Painted." },
+        ],
+      ),
+    result: () => "cli",
+  };
+  const { log, client } = await play(story);
+  expect(lines(log)).toEqual(traced("t5"));
+  expect(normaliseTranscript(client)).toEqual(await heldAfter("t5"));
+});
+
+/** A promise, and who settles it. */
+function signalled(): { readonly given: Promise<void>; readonly give: () => void } {
+  let give = (): void => {};
+  const given = new Promise<void>((resolve) => {
+    give = resolve;
+  });
+  return { given, give };
+}
+
+async function logOfThe(store: EventStore): Promise<Entry[]> {
+  const [run] = (await store.runs({ tenant: "local" })).items;
+  const log: Entry[] = [];
+  if (run !== undefined) for await (const entry of store.read(run.uid, -1)) log.push(entry);
+  return log;
+}
+
+/** Resolves when the newest run's log has such an entry. */
+async function until(store: EventStore, holds: (entry: Entry) => boolean): Promise<Entry[]> {
+  for (;;) {
+    const log = await logOfThe(store);
+    if (log.some(holds)) return log;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+test("t6: cancelled while a write and a read run, and a second write waits for a human", async () => {
+  const money = signalled();
+  const life = new Life(new World(inMemory()), null, (one) =>
+    desk(
+      [
+        search(one, "never", () => never()),
+        refund(
+          one,
+          (orderId) => orderId === "2",
+          () => money.given,
+        ),
+      ],
+      [
+        {
+          calls: [
+            { name: "refund", input: { orderId: "1", cents: 1 } },
+            { name: "search_orders", input: { email: "x" } },
+            { name: "refund", input: { orderId: "2", cents: 2 } },
+          ],
+        },
+      ],
+    ),
+  );
+  const { store } = life.mortal;
+  await life.runtime.open();
+  const client = new StockClient("desk", life.fetch);
+  client.say("u", says);
+  const ran = client.run("r1");
+  await until(store, ({ kind }) => kind === "interrupt.opened");
+  const [run] = (await store.runs({ tenant: "local" })).items;
+  const cancelled = await life.fetch(`http://localhost/runs/${run?.uid}/cancel`, { method: "POST" });
+  expect(cancelled.status).toBe(202);
+  await until(store, (entry) => entry.kind === "step.finished" && entry.path === "1.2");
+  money.give();
+  await ran;
+  const log = await until(store, ({ kind }) => kind === "run.finished");
+
+  // The three calls begin side by side, and the two that are cancelled end so: the order among those is nobody's promise.
+  const [real, written] = [lines(log), traced("t6")];
+  expect([...real].sort()).toEqual([...written].sort());
+  const isOrdered = (line: string) => !/ 1\.[012]|CUSTOM|interrupt/.test(line) || / 1\.0/.test(line);
+  expect(real.filter(isOrdered)).toEqual(written.filter(isOrdered));
+  for (const path of ["1.0", "1.1", "1.2"]) {
+    const of = (line: string) => line.endsWith(` ${path}`);
+    expect(real.filter(of)).toEqual(written.filter(of));
+  }
+  expect(normaliseTranscript(client.held)).toEqual(await heldAfter("t6"));
+  expect(log.at(-1)).toMatchObject({ kind: "run.finished", outcome: "cancelled", unresolved: [] });
+  await life.runtime.close();
+});
+
+test("t7: the inbox answers, a leg without a request follows, and readers get it in place", async () => {
+  const life = new Life(new World(inMemory()), null, (one) =>
+    desk(
+      [refund(one, () => true)],
+      [{ text: "Refunding.", calls: [{ name: "refund", input: { orderId: "1", cents: 3_000 } }] }, { text: "Done." }],
+    ),
+  );
+  const { store } = life.mortal;
+  await life.runtime.open();
+  const client = new StockClient("desk", life.fetch);
+  client.say("u", says);
+  const ran = await client.run("r1");
+  if (ran === "cut") throw client.failure;
+  const [question] = ran.questions;
+
+  // F follows from the start, C comes back with the cursor of the leg's end.
+  const follower = await life.fetch("http://localhost/threads/thread/stream?follow=1", {});
+  const reader = follower.body?.getReader();
+  const seen = eventReader(reader);
+  const prelude = await seen("RUN_FINISHED");
+  const cursor = prelude.at(-1)?.id;
+  const answered = await life.fetch(`http://localhost/inbox/${question?.id}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(approve()),
+  });
+  expect(answered.status).toBe(200);
+  const log = await until(store, ({ kind }) => kind === "run.finished");
+  const followed = await seen("RUN_FINISHED");
+  await reader?.cancel();
+  const again = await life.fetch(`http://localhost/threads/thread/stream?after=${cursor}`, {});
+  const reconnected = eventsOf((await again.text()).replaceAll(/^id: .*\n/gm, ""));
+
+  expect(lines(log)).toEqual(traced("t7"));
+  const kinds = ["RUN_STARTED", "CUSTOM", "TOOL_CALL_RESULT", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"];
+  expect(followed.map(({ event }) => event.type)).toEqual([...kinds, "TEXT_MESSAGE_END", "RUN_FINISHED"]);
+  expect(reconnected).toEqual(followed.map(({ event }) => event));
+  expect(log.findLast(({ kind }) => kind === "leg.started")).toMatchObject({ runId: "run-1.2", request: null });
+
+  // A stock client addresses the question that it still knows; it is covered, and the client holds what an uninterrupted one does.
+  const resume = [{ interruptId: question?.id ?? "", status: "cancelled" as const }];
+  expect(await client.run("r2", resume)).toEqual({ questions: [], calls: [] });
+  expect(normaliseTranscript(client.held)).toEqual(await heldAfter("t7"));
+  await life.runtime.close();
+});
+
+/** Reads events with their cursors, up to and with the next of a type. */
+function eventReader(reader: ReadableStreamDefaultReader<Uint8Array> | undefined) {
+  const decoder = new TextDecoder();
+  let text = "";
+  return async (last: string): Promise<{ event: AGUIEvent; id: string | undefined }[]> => {
+    const events: { event: AGUIEvent; id: string | undefined }[] = [];
+    for (;;) {
+      const end = text.indexOf("\n\n");
+      if (end >= 0) {
+        const frame = text.slice(0, end);
+        text = text.slice(end + 2);
+        const data = /^data: (.*)$/m.exec(frame)?.[1];
+        if (data === undefined) continue;
+        const event = JSON.parse(data) as AGUIEvent;
+        events.push({ event, id: /^id: (.*)$/m.exec(frame)?.[1] });
+        if (event.type === last) return events;
+        continue;
+      }
+      const { value, done } = (await reader?.read()) ?? { value: undefined, done: true };
+      if (done) throw new Error(`the stream has ended without ${last}`);
+      text += decoder.decode(value, { stream: true });
+    }
+  };
+}
+
+describe("t8: SQLite reopened with runs in flight", () => {
+  const places = ["model", "search", "label", "refund: begins", "refund: has acted", "parked"] as const;
+  type Place = (typeof places)[number];
+
+  /** Each thread is named after the place where its run stands when the process dies. */
+  const story = (isFirst: boolean) => (life: Life) => {
+    const stands = async (place: Place, at: string): Promise<void> => {
+      if (isFirst && at === place) await never();
+    };
+    const call = (name: string, place: Place, orderId: string) => ({ name, input: { place, orderId, cents: 1 } });
+    const input = z.object({ place: z.enum(places), orderId: z.string(), cents: z.number() });
+    const tools = [
+      tool({
+        ...{ name: "search", description: "Reads.", effect: "read", input },
+        async call({ place }) {
+          await stands(place, "search");
+          return "found";
+        },
+      }),
+      tool({
+        ...{ name: "label", description: "Labels.", effect: "idempotent", input },
+        async call({ place, orderId }, { idempotencyKey }) {
+          if (life.world.count(`label ${idempotencyKey}`) === 0) await life.act(`label ${idempotencyKey}`);
+          await stands(place, "label");
+          return orderId;
+        },
+      }),
+      tool({
+        ...{ name: "refund", description: "Refunds.", effect: "write", input, settle: 0 },
+        approval: ({ place }) => place === "parked",
+        async call({ place, orderId }) {
+          await stands(place, "refund: begins");
+          await life.act(`refund ${orderId}`);
+          await stands(place, "refund: has acted");
+          return orderId;
+        },
+        reconcile: ({ orderId }) => (life.world.count(`refund ${orderId}`) > 0 ? applied(orderId) : notApplied()),
+      }),
+    ];
+    return desk(
+      tools,
+      scriptedModel(async ({ lastUserText, turn }) => {
+        const [place, orderId = ""] = lastUserText.split("/") as [Place, string];
+        if (turn === 0) await stands(place, "model");
+        if (turn === 1) return { text: "Done." };
+        return { calls: ["search", "label", "refund"].map((name) => call(name, place, orderId)) };
+      }),
+    );
+  };
+
+  test("all go on at once, nothing is done twice, and who waits is left alone", async () => {
+    const world = new World(inFiles());
+    const before = new Life(world, null, story(true));
+    await before.runtime.open();
+    const threads = places.flatMap((place) => [1, 2, 3].map((n) => ({ place, n, name: `${place}-${n}` })));
+    for (const { place, n, name } of threads) {
+      const client = new StockClient("desk", before.fetch, name);
+      client.say("u", `${place}/${name}-${n}`);
+      void client.run("r1");
+    }
+    const runsOf = async ({ mortal }: Life) => (await mortal.store.runs({ tenant: "local", limit: 100 })).items;
+    const stateOf = async ({ mortal }: Life, thread: string) => {
+      const run = (await runsOf({ mortal } as Life)).find((one) => one.thread === thread);
+      const log: Entry[] = [];
+      if (run !== undefined) for await (const entry of mortal.store.read(run.uid, -1)) log.push(entry);
+      return { run, log, state: fold(log) };
+    };
+    const isThere = (place: Place, log: readonly Entry[]) => {
+      if (place === "parked") return log.some(({ kind }) => kind === "run.parked");
+      const path = { model: "0", search: "1.0", label: "1.1" }[place as string] ?? "1.2";
+      return fold(log).running.has(path as never) && (place !== "model" || log.length > 5);
+    };
+    for (const { place, name } of threads) {
+      while ((await runsOf(before)).every((run) => run.thread !== name)) await new Promise((r) => setImmediate(r));
+      while (!isThere(place, (await stateOf(before, name)).log)) await new Promise((r) => setImmediate(r));
+    }
+    before.mortal.die();
+
+    const after = new Life(world, null, story(false));
+    await after.runtime.open();
+    for (const { place, name } of threads) {
+      let { run, log } = await stateOf(after, name);
+      while (place !== "parked" && run?.outcome === null) {
+        await new Promise((resolve) => setImmediate(resolve));
+        ({ run, log } = await stateOf(after, name));
+      }
+      expect(log.filter(({ kind }) => kind === "run.resumed").length, name).toBe(place === "parked" ? 0 : 1);
+      expect(run).toMatchObject(
+        place === "parked" ? { outcome: null, readyAt: null, owner: null, epoch: 1 } : { outcome: "success", epoch: 2 },
+      );
+      const cut = log.filter((entry) => entry.kind === "step.failed");
+      const applied = { model: "no", search: "no" }[place as string] ?? "unknown";
+      if (place !== "parked") expect(cut, name).toMatchObject([{ error: { code: "CUT" }, applied }]);
+    }
+    const rows = new Map<string, number>();
+    for (const row of world.ledger) rows.set(row, (rows.get(row) ?? 0) + 1);
+    expect([...rows.values()].every((times) => times === 1)).toBe(true);
+    // Fifteen refunds and eighteen labels: three refunds wait.
+    expect(world.ledger.length).toBe(33);
+    await after.runtime.close();
+    await world.disk.remove();
+  });
+});
