@@ -12,11 +12,15 @@ afterAll(() => server.close());
 
 const board = (...titles: string[]) => ({ tasks: titles.map((title) => ({ title, done: false })) });
 
-/** A front end on one thread: what the user says, how he answers, and what he sees. */
+let threads = 0;
+
+/** A front end on a thread of its own: what the user says, how he answers, and what he sees. */
 function frontEnd() {
-  const client = new HttpAgent({ url: `${server.url}/agents/task-board`, threadId: "t", initialState: {} });
+  const threadId = `t${++threads}`;
+  const client = new HttpAgent({ url: `${server.url}/agents/task-board`, threadId, initialState: {} });
   let turn = 0;
-  const run = async (resume?: { interruptId: string; status: "resolved" | "cancelled"; payload?: unknown }[]) => {
+  const run = async (reply?: { status: "resolved" | "cancelled"; payload?: unknown }) => {
+    const resume = reply && client.pendingInterrupts.map(({ id }) => ({ interruptId: id, ...reply }));
     const types: string[] = [];
     const onEvent = ({ event }: { event: { type: string } }): void => void types.push(event.type);
     await client.runAgent({ runId: `r${++turn}`, ...(resume && { resume }) }, { onEvent });
@@ -28,8 +32,8 @@ function frontEnd() {
       client.addMessage({ id: `u${turn}`, role: "user", content });
       return run();
     },
-    answer: (payload: unknown) => run([{ interruptId: "clear-board", status: "resolved", payload }]),
-    dismiss: () => run([{ interruptId: "clear-board", status: "cancelled" }]),
+    answer: (payload: unknown) => run({ status: "resolved", payload }),
+    dismiss: () => run({ status: "cancelled" }),
     /** The newest message, and the board. */
     sees: () => ({ said: client.messages.at(-1)?.content, board: client.state as unknown }),
   };
@@ -51,7 +55,9 @@ describe("the task board", () => {
     const user = frontEnd();
     await user.say("add one");
     await user.say("clear");
-    expect(user.client.pendingInterrupts).toMatchObject([{ id: "clear-board", message: "Remove all 1 tasks?" }]);
+    expect(user.client.pendingInterrupts).toMatchObject([
+      { id: expect.stringMatching(/:clear-board$/), message: "Remove all 1 tasks?" },
+    ]);
     expect(user.sees().board).toEqual(board("one"));
     const types = await user.answer({ approved: true });
     expect(types).not.toContain("TOOL_CALL_START");

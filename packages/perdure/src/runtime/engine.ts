@@ -154,7 +154,8 @@ export class Engine {
   async answer(answer: Answer): Promise<Answered | (AnswerProblem & { readonly is: "refused" })> {
     await this.open();
     const question = await this.store.question(answer.interrupt);
-    if (question === null) return { is: "none" };
+    // What the client's own tool says comes with the client's next request.
+    if (question === null || question.interrupt.kind === "client-tool") return { is: "none" };
     const problem = question.closed === null ? answerProblem(question.interrupt, answer) : undefined;
     return problem === undefined ? await this.store.answer(answer) : { ...problem, is: "refused" };
   }

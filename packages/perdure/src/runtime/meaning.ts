@@ -38,18 +38,13 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
 
   const replies = readReplies(view, request);
   if ("status" in replies) return replies;
-  const { answers } = replies;
+  const { answers, results } = replies;
   const messages = input.messages.filter(isUser).filter(({ id }) => !view.hasMessage(id));
-  const results = input.messages
-    .filter(isTool)
-    .filter(({ toolCallId }) => answers.some((a) => a.interrupt === toolCallId));
   const added: Added = { messages, results, resume: input.resume ?? [] };
   const isUnfinished = run !== null && run.outcome === null;
   const isLive = isUnfinished && (run.legOpen || run.legDue || !run.atRest);
   const asked = new Set(answers.map(({ interrupt }) => interrupt));
-  const leftOpen = view.open.filter(
-    ({ id, kind, toolCallId }) => !asked.has(kind === "client-tool" ? (toolCallId ?? id) : id),
-  );
+  const leftOpen = view.open.filter(({ id }) => !asked.has(id));
 
   if (messages.length > 0) {
     if (!isUnfinished) return { is: "run", first: request.first(added, view) };
@@ -86,6 +81,8 @@ export function legRequest(
 
 interface Replies {
   readonly answers: readonly Answer[];
+  /** The tool messages among what was answered with. */
+  readonly results: readonly ToolMessage[];
   /** The request brought neither resume entries nor client results. */
   readonly isEmpty: boolean;
 }
@@ -108,6 +105,8 @@ function readReplies(view: ThreadView, { input, principal }: MeaningRequest): Re
     const answer: Answer = { interrupt: interruptId, ...reply, by: principal };
     const question = open.get(interruptId);
     if (question !== undefined && question.kind !== "client-tool") {
+      if (answers.some(({ interrupt }) => interrupt === interruptId))
+        return refuse(422, "ANSWER_INVALID", { interrupt: interruptId, why: "it is answered twice in this request" });
       const problem = answerProblem(question, answer);
       if (problem) return refuse(problem.status, problem.code, problem.details);
       answers.push(answer);
@@ -118,16 +117,13 @@ function readReplies(view: ThreadView, { input, principal }: MeaningRequest): Re
     else if (covers(closed, reply)) covered++;
     else conflicts.push({ entry: answer, closed });
   }
-  for (const message of input.messages) {
-    if (message.role !== "tool") continue;
-    if (open.get(message.toolCallId)?.kind === "client-tool") {
-      answers.push({
-        interrupt: message.toolCallId,
-        status: "resolved",
-        payload: clientResult(message),
-        by: principal,
-      });
-    }
+  const results: ToolMessage[] = [];
+  for (const message of input.messages.filter(isTool)) {
+    const call = open.get(message.toolCallId);
+    // The first result counts.
+    if (call?.kind !== "client-tool" || results.some(({ toolCallId }) => toolCallId === message.toolCallId)) continue;
+    results.push(message);
+    answers.push({ interrupt: call.id, status: "resolved", payload: clientResult(message), by: principal });
   }
   if (conflicts.length > 0) {
     const details = conflicts.map(({ entry, closed }) => ({
@@ -142,7 +138,7 @@ function readReplies(view: ThreadView, { input, principal }: MeaningRequest): Re
   if (unknown.length > 0 && answers.length === 0 && covered === 0 && !hasNews) {
     return refuse(409, "INTERRUPT_NOT_FOUND", { interrupts: unknown });
   }
-  return { answers, isEmpty: entries.length === 0 && answers.length === 0 };
+  return { answers, results, isEmpty: entries.length === 0 && answers.length === 0 };
 }
 
 /** What a client's tool message says, as the step's outcome. */

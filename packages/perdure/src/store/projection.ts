@@ -58,11 +58,11 @@ function ask(tx: Tx, run: Appending, interrupt: QuestionRow["interrupt"]): void 
   tx.rows.addQuestion({ runId: run.id, openedAt: tx.at, interrupt, closed: null, contested: [] });
 }
 
-/** A call that the client runs is a row like a question's, under the call's own id. */
+/** A call that the client runs is a row like a question's. Its own id is unique in its thread alone, so the row's is another. */
 function askClient(tx: Tx, run: Appending, path: Path, name: string, toolCallId: string | undefined): void {
   if (toolCallId === undefined) throw misused(`client tool ${name} at ${path} has no toolCallId`);
   ask(tx, run, {
-    id: toolCallId,
+    id: `${run.uid}:client:${path}`,
     path,
     kind: "client-tool",
     reason: "client-tool",

@@ -63,6 +63,7 @@ export interface Run {
 /** What came in from outside. */
 export type InboxItem =
   | { readonly kind: "request"; readonly request: LegRequest }
+  /** For a client tool, `interrupt` is the call's id. */
   | ({ readonly kind: "answer"; readonly interrupt: string } & Reply)
   | { readonly kind: "cancel" | "abandon" }
   | { readonly kind: "message" | "signal" | "raise" | "accept"; readonly payload: Json };
@@ -79,7 +80,7 @@ export interface Reply {
   readonly payload?: Json;
 }
 
-/** A reply to one question, already checked against its schema and audience. For a client tool, `interrupt` is the call's id. */
+/** A reply to one question, already checked against its schema and audience; or to a client's call, by the id of its row. */
 export interface Answer extends Reply {
   readonly interrupt: string;
   readonly by: Principal;

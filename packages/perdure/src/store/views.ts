@@ -78,11 +78,13 @@ export function inboxOf(rows: Rows, run: RunRow): readonly Inbox[] {
       case "request":
         return { row: n, at, by, kind: item.kind, request: parseRequest(item.request, place) };
       case "answer": {
-        const closed = typeof item.interrupt === "string" ? (rows.question(item.interrupt)?.closed ?? null) : null;
-        if (typeof item.interrupt !== "string" || closed === null) throw damaged();
+        const question = typeof item.interrupt === "string" ? rows.question(item.interrupt) : null;
+        if (question === null || question.closed === null) throw damaged();
+        const { closed, interrupt } = question;
         if (closed.status !== "resolved" && closed.status !== "cancelled") throw damaged();
         const payload = closed.payload === undefined ? {} : { payload: closed.payload };
-        return { row: n, at, by, kind: item.kind, interrupt: item.interrupt, status: closed.status, ...payload };
+        const id = interrupt.kind === "client-tool" ? (interrupt.toolCallId ?? interrupt.id) : interrupt.id;
+        return { row: n, at, by, kind: item.kind, interrupt: id, status: closed.status, ...payload };
       }
       case "cancel":
       case "abandon":

@@ -4,6 +4,7 @@
 import { agent, createRuntime, type RunContext, type Served, serve } from "perdure";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
+import { withoutUids } from "./rig.ts";
 import { type StockClient, stockClient, versions } from "./stock-clients.ts";
 
 interface Board {
@@ -85,8 +86,10 @@ beforeAll(async () => {
 afterAll(() => server.close());
 
 describe.each(versions)("the published client %s", (version) => {
+  let threads = 0;
   const client = (name: string): StockClient => {
-    const stock = stockClient(version, { url: `${server.url}/agents/${name}`, threadId: `${name}-${version}` });
+    const threadId = `${version}-${++threads}`;
+    const stock = stockClient(version, { url: `${server.url}/agents/${name}`, threadId });
     stock.add({ id: "u1", role: "user", content: "go" });
     return stock;
   };
@@ -95,31 +98,31 @@ describe.each(versions)("the published client %s", (version) => {
   it("shows streamed text as one message", async () => {
     const stock = client("text");
     await stock.run({ runId: "r1" });
-    expect(stock.messages).toEqual([user, { id: "r1:m0", role: "assistant", content: "Hello" }]);
+    expect(withoutUids(stock.messages)).toEqual([user, { id: "#1:m0", role: "assistant", content: "Hello" }]);
   });
 
   it("shows reasoning and text as two messages", async () => {
     const stock = client("reasoning");
     await stock.run({ runId: "r1" });
-    expect(stock.messages).toEqual([
+    expect(withoutUids(stock.messages)).toEqual([
       user,
-      { id: "r1:r0", role: "reasoning", content: "Thinking." },
-      { id: "r1:m0", role: "assistant", content: "Thought." },
+      { id: "#1:r0", role: "reasoning", content: "Thinking." },
+      { id: "#1:m0", role: "assistant", content: "Thought." },
     ]);
   });
 
   it("shows a tool call on the message that made it, with its result behind it", async () => {
     const stock = client("tool");
     await stock.run({ runId: "r1" });
-    expect(stock.messages).toEqual([
+    expect(withoutUids(stock.messages)).toEqual([
       user,
       {
-        id: "r1:m0",
+        id: "#1:m0",
         role: "assistant",
         content: "Looking.",
-        toolCalls: [{ id: "r1:c0", type: "function", function: { name: "search", arguments: '{"q":"x"}' } }],
+        toolCalls: [{ id: "#1:c0", type: "function", function: { name: "search", arguments: '{"q":"x"}' } }],
       },
-      { id: "r1:t0", role: "tool", toolCallId: "r1:c0", content: '{"found":1}' },
+      { id: "#1:t0", role: "tool", toolCallId: "#1:c0", content: '{"found":1}' },
     ]);
   });
 
@@ -133,7 +136,7 @@ describe.each(versions)("the published client %s", (version) => {
             { type: "text", text: "circle" },
           ]
         : "a circle";
-    expect(stock.messages.at(-1)).toEqual({ id: "r1:t0", role: "tool", toolCallId: "r1:c0", content });
+    expect(withoutUids(stock.messages).at(-1)).toEqual({ id: "#1:t0", role: "tool", toolCallId: "#1:c0", content });
   });
 
   it("holds the state after a snapshot and after deltas", async () => {
@@ -146,6 +149,7 @@ describe.each(versions)("the published client %s", (version) => {
   it("sends its state back, and then deltas alone are enough", async () => {
     const stock = client("state");
     await stock.run({ runId: "r1" });
+    stock.add({ id: "u2", role: "user", content: "again" });
     const { types } = await stock.run({ runId: "r2" });
     expect(types.filter((type) => type.startsWith("STATE"))).toEqual(["STATE_DELTA", "STATE_DELTA"]);
     expect(stock.state).toMatchObject({ tasks: ["zero", "zero", "one", "one"] });
@@ -155,9 +159,9 @@ describe.each(versions)("the published client %s", (version) => {
     const stock = client("activity");
     const { types } = await stock.run({ runId: "r1" });
     expect(types.filter((type) => type.startsWith("ACTIVITY"))).toEqual(["ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA"]);
-    expect(stock.messages).toEqual([
+    expect(withoutUids(stock.messages)).toEqual([
       user,
-      { id: "r1:a0", role: "activity", activityType: "PLAN", content: { steps: ["a", "b"], filler: "f".repeat(120) } },
+      { id: "#1:a0", role: "activity", activityType: "PLAN", content: { steps: ["a", "b"], filler: "f".repeat(120) } },
     ]);
   });
 
@@ -177,21 +181,26 @@ describe.each(versions)("the published client %s", (version) => {
 
   it("is asked by an interrupt, and its answer lands on the old call: one result, no second START", async () => {
     const stock = client("approval");
-    await stock.run({ runId: "r1" });
+    const { asked: questions } = await stock.run({ runId: "r1" });
     const asked = {
       id: "refund-1",
       role: "assistant",
       toolCalls: [{ id: "refund-1", type: "function", function: { name: "refund", arguments: '{"cents":5}' } }],
     };
-    expect(stock.messages).toEqual([user, asked]);
-    const resume = [{ interruptId: "approve", status: "resolved" as const, payload: { approved: true } }];
+    expect(withoutUids(stock.messages)).toEqual([user, asked]);
+    expect(withoutUids(questions)).toMatchObject([{ id: "#1:q:0:approve", reason: "tool_call", toolCallId: "refund-1" }]);
+    const resume = questions.map(({ id }) => ({
+      interruptId: id,
+      status: "resolved" as const,
+      payload: { approved: true },
+    }));
     const { types } = await stock.run({ runId: "r2", resume });
     expect(types).not.toContain("TOOL_CALL_START");
-    expect(stock.messages).toEqual([
+    expect(withoutUids(stock.messages)).toEqual([
       user,
       asked,
-      { id: "r2:t0", role: "tool", toolCallId: "refund-1", content: '{"refunded":true}' },
-      { id: "r2:m0", role: "assistant", content: "Done." },
+      { id: "#1:t0", role: "tool", toolCallId: "refund-1", content: '{"refunded":true}' },
+      { id: "#1:m0", role: "assistant", content: "Done." },
     ]);
   });
 
@@ -201,7 +210,7 @@ describe.each(versions)("the published client %s", (version) => {
     await stock.run({ runId: "r1", tools });
     stock.add({ id: "tool-1", role: "tool", toolCallId: "pick-1", content: "blue" });
     await stock.run({ runId: "r2", tools });
-    expect(stock.messages).toEqual([
+    expect(withoutUids(stock.messages)).toEqual([
       user,
       {
         id: "pick-1",
@@ -211,7 +220,7 @@ describe.each(versions)("the published client %s", (version) => {
         ],
       },
       { id: "tool-1", role: "tool", toolCallId: "pick-1", content: "blue" },
-      { id: "r2:m0", role: "assistant", content: "Nice colour." },
+      { id: "#1:m0", role: "assistant", content: "Nice colour." },
     ]);
   });
 
@@ -223,7 +232,7 @@ describe.each(versions)("the published client %s", (version) => {
     });
     expect(types.at(-1)).toBe("RUN_ERROR");
     expect(reported.map(String)).toContainEqual(expect.stringContaining("secret"));
-    expect(stock.messages).toMatchObject([user, { role: "assistant", content: "Half" }]);
+    expect(withoutUids(stock.messages)).toMatchObject([user, { role: "assistant", content: "Half" }]);
   });
 
   it("gets the result that the body returned", async () => {

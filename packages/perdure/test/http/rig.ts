@@ -15,6 +15,12 @@ import { onTestFinished } from "vitest";
 export const run = { threadId: "t", runId: "r", messages: [], protocolVersion: "1.0" };
 export const json = { "content-type": "application/json" };
 
+let threads = 0;
+/** A request on a thread of its own: one that is known already would be answered with what is there. */
+export function fresh<M extends object>(more?: M): typeof run & M {
+  return { ...run, threadId: `t${++threads}`, ...more } as typeof run & M;
+}
+
 type Body<S> = (ctx: RunContext<S>) => Promise<unknown>;
 
 /** Serves the bodies, each as the agent of its name, until the test is over. */
@@ -47,7 +53,7 @@ interface Raw {
 /** Sends a request with exactly these headers. The answer's body is not read yet. */
 export function open(
   url: string,
-  { method = "POST", headers = json, body = JSON.stringify(run) }: Raw = {},
+  { method = "POST", headers = json, body = JSON.stringify(fresh()) }: Raw = {},
 ): Promise<{
   readonly response: IncomingMessage;
   readonly abort: () => void;
@@ -78,9 +84,32 @@ export async function textOf(response: IncomingMessage): Promise<string> {
   return text;
 }
 
+export interface Framed {
+  readonly event: AGUIEvent;
+  /** The frame's `id:`. */
+  readonly cursor: string | undefined;
+}
+
+export function framesOf(text: string): Framed[] {
+  return [...text.matchAll(/^(?:id: (.*)\n)?data: (.*)\n\n/gm)].map(([, cursor, data]) => ({
+    cursor,
+    event: JSON.parse(data ?? "") as AGUIEvent,
+  }));
+}
+
 export function eventsOf(text: string): AGUIEvent[] {
-  const frames = text.split("\n\n").filter((frame) => frame.startsWith("data: "));
-  return frames.map((frame) => JSON.parse(frame.slice("data: ".length)) as AGUIEvent);
+  return framesOf(text).map(({ event }) => event);
+}
+
+/** What was sent, with each uid, which the server makes, as `#1`, `#2`, … in order of appearance. */
+export function withoutUids<T>(value: T): T {
+  const names = new Map<string, string>();
+  const text = JSON.stringify(value).replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, (uid) => {
+    const name = names.get(uid) ?? `#${names.size + 1}`;
+    names.set(uid, name);
+    return name;
+  });
+  return JSON.parse(text) as T;
 }
 
 /** A promise and what settles it. */

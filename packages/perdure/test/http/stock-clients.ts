@@ -19,7 +19,14 @@ export interface StockClient {
     runId?: string;
     resume?: ResumeEntry[];
     tools?: unknown[];
-  }): Promise<{ result: unknown; types: string[] }>;
+  }): Promise<{ result: unknown; types: string[]; asked: Asked[] }>;
+}
+
+/** A question, as RUN_FINISHED lists it. */
+export interface Asked {
+  readonly id: string;
+  readonly reason: string;
+  readonly toolCallId?: string;
 }
 
 export interface StockOptions {
@@ -34,7 +41,7 @@ interface AnyHttpAgent {
   state: unknown;
   runAgent(
     parameters: Record<string, unknown>,
-    subscriber: { onEvent(params: { event: { type: string } }): void },
+    subscriber: { onEvent(params: { event: { type: string; outcome?: { interrupts?: Asked[] } } }): void },
   ): Promise<{ result: unknown }>;
 }
 
@@ -69,12 +76,18 @@ export function stockClient(version: Version, { url, threadId = "thread", state 
     add: (message) => void agent.messages.push(message),
     async run({ resume, ...parameters } = {}) {
       const types: string[] = [];
+      let asked: Asked[] = [];
       if (agent instanceof ResumingAgent045) agent.resume = resume;
       const { result } = await agent.runAgent(
         { ...parameters, ...(resume && version !== "0.0.45" && { resume }) },
-        { onEvent: ({ event }) => void types.push(event.type) },
+        {
+          onEvent({ event }) {
+            types.push(event.type);
+            asked = event.outcome?.interrupts ?? [];
+          },
+        },
       );
-      return { result, types };
+      return { result, types, asked };
     },
   };
 }

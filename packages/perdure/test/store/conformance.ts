@@ -390,23 +390,31 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         expect(await store.claim("w1")).toBeNull();
       });
 
-      test("a client call is a row under the call's id, closed by its first result, never listed", async () => {
+      test("client calls of one id in two threads are two calls, and the driver gets a result under the call's id", async () => {
+        await begin(store, "u1", { more: [clientCall("c1", "1.0")] });
+        await begin(store, "u2", { more: [clientCall("c1", "1.0")] });
+        await store.answer({ interrupt: "u2:client:1.0", status: "resolved", payload: "a map", by: ann });
+        expect(await store.inbox(uid("u1"))).toEqual([]);
+        expect(await store.inbox(uid("u2"))).toMatchObject([{ kind: "answer", interrupt: "c1", payload: "a map" }]);
+      });
+
+      test("a client call is a row of its run, closed by its first result, never listed", async () => {
         const lease = await begin(store, "u1", { more: [clientCall("c1", "1.0"), clientCall("c2", "1.1")] });
         expect((await store.questions({ tenant: "acme" })).items).toEqual([]);
         expect((await look(store, thread("thread of u1"))).open).toMatchObject([
-          { id: "c1", kind: "client-tool" },
-          { id: "c2", kind: "client-tool" },
+          { id: "u1:client:1.0", toolCallId: "c1", kind: "client-tool" },
+          { id: "u1:client:1.1", toolCallId: "c2", kind: "client-tool" },
         ]);
-        await store.answer({ interrupt: "c1", status: "resolved", payload: "a map", by: ann });
+        await store.answer({ interrupt: "u1:client:1.0", status: "resolved", payload: "a map", by: ann });
         expect(await append(lease, [clientCallEnds("1.0")])).toMatchObject({ is: "appended" });
         expect(await append(lease, [clientCallEnds("1.1", "call")])).toMatchObject({ is: "appended" });
-        expect(await store.question("c2")).toMatchObject({ closed: { status: "withdrawn" } });
+        expect(await store.question("u1:client:1.1")).toMatchObject({ closed: { status: "withdrawn" } });
         expect((await look(store, thread("thread of u1"))).open).toEqual([]);
       });
 
       test("a client call is not given up over a result that came in", async () => {
         const lease = await begin(store, "u1", { more: [clientCall("c1", "1.0")] });
-        await store.answer({ interrupt: "c1", status: "resolved", payload: "a map", by: ann });
+        await store.answer({ interrupt: "u1:client:1.0", status: "resolved", payload: "a map", by: ann });
         expect(await append(lease, [clientCallEnds("1.0", "call")])).toEqual({ is: "inbox" });
       });
     });
