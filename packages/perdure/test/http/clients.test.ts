@@ -188,7 +188,9 @@ describe.each(versions)("the published client %s", (version) => {
       toolCalls: [{ id: "refund-1", type: "function", function: { name: "refund", arguments: '{"cents":5}' } }],
     };
     expect(withoutUids(stock.messages)).toEqual([user, asked]);
-    expect(withoutUids(questions)).toMatchObject([{ id: "#1:q:0:approve", reason: "tool_call", toolCallId: "refund-1" }]);
+    expect(withoutUids(questions)).toMatchObject([
+      { id: "#1:q:0:approve", reason: "tool_call", toolCallId: "refund-1" },
+    ]);
     const resume = questions.map(({ id }) => ({
       interruptId: id,
       status: "resolved" as const,
