@@ -403,7 +403,7 @@ describe("t8: SQLite reopened with runs in flight", () => {
     return desk(
       tools,
       scriptedModel(async ({ lastUserText, turn }) => {
-        const [place, orderId = ""] = lastUserText.split("/") as [Place, string];
+        const [place, orderId] = lastUserText.split("/") as [Place, string];
         if (turn === 0) await stands(place, "model");
         if (turn === 1) return { text: "Done." };
         return { calls: ["search", "label", "refund"].map((name) => call(name, place, orderId)) };
