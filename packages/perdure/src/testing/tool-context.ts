@@ -1,5 +1,5 @@
+import { HandleClosedError, LifecycleEventError } from "../emit/errors.ts";
 import type { ActivityHandle, EmittableEvent } from "../emit/types.ts";
-import { PerdureError } from "../protocol/errors.ts";
 import { type Json, type Jsonify, jsonEqual, toJson } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { ToolContext } from "../tool/definition.ts";
@@ -45,10 +45,7 @@ export function toolContext<S = Json>(overrides: ToolContextOverrides<S> = {}): 
 
   const emit = (event: EmittableEvent): void => {
     if (/^RUN_(STARTED|FINISHED|ERROR)$/.test(event.type)) {
-      throw new PerdureError(
-        "LIFECYCLE_EVENT",
-        `a tool cannot emit ${event.type}; only the run's driver begins and ends runs`,
-      );
+      throw new LifecycleEventError(event.type);
     }
     events.push(event);
   };
@@ -108,7 +105,7 @@ function openActivity<C extends object>(
       return toJson(draft, activityType) as Jsonify<C>;
     },
     update(change) {
-      if (ended) throw new PerdureError("HANDLE_CLOSED", `activity "${id}" has ended; open another one`);
+      if (ended) throw new HandleClosedError(`activity ${id}`, "update()"); open another one`);
       change(draft);
       send();
     },
