@@ -29,10 +29,7 @@ export class ServerProcess {
   /** Resolves when it listens. */
   static async start({ port, folder, hold = false }: ServerOptions): Promise<ServerProcess> {
     const args = ["--port", String(port), "--data", folder, ...(hold ? ["--hold"] : [])];
-    const child = fork(join(import.meta.dirname, "server.ts"), args, {
-      // Node 22 warns that its SQLite is experimental.
-      execArgv: [...process.execArgv, "--disable-warning=ExperimentalWarning"],
-    });
+    const child = fork(join(import.meta.dirname, "server.ts"), args);
     const moved = new Promise<string>((resolve) => {
       child.on("message", (said: Said) => said.is === "moved" && resolve(said.refundId));
     });
