@@ -4,6 +4,7 @@
  * L1. A reader with a cursor gets exactly what follows it. A reader without gets a prelude and then exactly what follows that.
  * L2. Frames made for one connection carry no cursor, but for the last one of a prelude.
  */
+import { bytesOf } from "../emit/verified-stream.ts";
 import { type RunState, rendered } from "../log/fold.ts";
 import { prelude } from "../log/prelude.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
@@ -140,13 +141,15 @@ const RECONNECT: AGUIEvent = {
   message: "This connection ends here; the run goes on. Connect again.",
 };
 
-/** How many frames may wait for a connection that does not take them. */
-const MAX_WAITING = 10_000;
+/** How much may wait for a connection that does not take it: frames, and their bytes. */
+const MAX_FRAMES = 10_000;
+const MAX_BYTES = 16 * 1024 * 1024;
 
 /** What a feed has brought and the connection has not sent yet. A reader that is too slow is let go: it comes back with its cursor. */
 class Mailbox implements FeedReader {
-  readonly #news: News[] = [];
-  #waiting = 0;
+  readonly #news: (News & { readonly frames: number; readonly bytes: number })[] = [];
+  #frames = 0;
+  #bytes = 0;
   #isClosed = false;
   #failure: { readonly error: unknown } | undefined;
   #onNews: (() => void) | undefined;
@@ -162,12 +165,17 @@ class Mailbox implements FeedReader {
 
   take(shown: readonly Shown[], run: RunState): void {
     if (this.#isClosed) return;
-    this.#waiting += shown.length;
-    if (this.#waiting > MAX_WAITING) {
+    // Whoever keeps up takes each batch before the next one comes, however large it is; only for others is there something to count.
+    const isBehind = this.#news.length > 0;
+    const frames = isBehind ? shown.length : 0;
+    const bytes = isBehind ? shown.reduce((sum, { event }) => sum + bytesOf(event), 0) : 0;
+    this.#frames += frames;
+    this.#bytes += bytes;
+    if (this.#frames > MAX_FRAMES || this.#bytes > MAX_BYTES) {
       // It may never read again: what waits for it must not wait with it.
       this.#news.length = 0;
       this.#isClosed = true;
-    } else this.#news.push({ shown, run });
+    } else this.#news.push({ shown, run, frames, bytes });
     this.#onNews?.();
   }
 
@@ -181,7 +189,8 @@ class Mailbox implements FeedReader {
     for (;;) {
       const news = this.#news.shift();
       if (news !== undefined) {
-        this.#waiting -= news.shown.length;
+        this.#frames -= news.frames;
+        this.#bytes -= news.bytes;
         return news;
       }
       if (this.#failure) throw this.#failure.error;

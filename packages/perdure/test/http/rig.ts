@@ -84,6 +84,44 @@ export async function textOf(response: IncomingMessage): Promise<string> {
   return text;
 }
 
+/** Reads until `wanted` has been seen. */
+export async function readUntil(response: IncomingMessage, wanted: string): Promise<string> {
+  let text = "";
+  while (!text.includes(wanted)) {
+    const chunk: unknown = response.read();
+    if (chunk === null) await new Promise((more) => response.once("readable", more));
+    else text += (chunk as Buffer).toString();
+  }
+  return text;
+}
+
+/** GET, and the answer's JSON. */
+export async function get<T>(url: string, headers: Readonly<Record<string, string>> = {}): Promise<T> {
+  return JSON.parse((await ask(url, { method: "GET", headers })).text) as T;
+}
+
+/** A run as `/runs` lists it. */
+export interface ListedRun {
+  readonly uid: string;
+  readonly agent: string;
+  readonly thread: string;
+  readonly turn: number;
+  readonly state: string;
+}
+
+/** Resolves when the newest run of a thread is in one of these states. */
+export async function ended(
+  url: string,
+  thread: string,
+  states = ["success", "failed", "cancelled"],
+): Promise<ListedRun> {
+  for (;;) {
+    const { runs } = await get<{ runs: ListedRun[] }>(`${url}/runs?thread=${thread}`);
+    if (runs[0] !== undefined && states.includes(runs[0].state)) return runs[0];
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
 export interface Framed {
   readonly event: AGUIEvent;
   /** The frame's `id:`. */
@@ -91,10 +129,12 @@ export interface Framed {
 }
 
 export function framesOf(text: string): Framed[] {
-  return [...text.matchAll(/^(?:id: (.*)\n)?data: (.*)\n\n/gm)].map(([, cursor, data]) => ({
-    cursor,
-    event: JSON.parse(data ?? "") as AGUIEvent,
-  }));
+  return text.split("\n\n").flatMap((frame) => {
+    const lines = frame.split("\n");
+    const data = lines.find((line) => line.startsWith("data: "))?.slice("data: ".length);
+    const cursor = lines.find((line) => line.startsWith("id: "))?.slice("id: ".length);
+    return data === undefined ? [] : [{ cursor, event: JSON.parse(data) as AGUIEvent }];
+  });
 }
 
 export function eventsOf(text: string): AGUIEvent[] {

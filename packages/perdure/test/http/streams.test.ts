@@ -1,21 +1,21 @@
 /** What the stream is on the wire, over real sockets: headers, bytes, silence, slow readers, and readers that leave. */
-import type { IncomingMessage } from "node:http";
 import type { RunContext } from "perdure";
-import { RunInterrupted } from "perdure";
 import { describe, expect, it } from "vitest";
-import { ask, deferred, eventsOf, json, open, run, served, textOf } from "./rig.ts";
+import {
+  ask,
+  deferred,
+  ended,
+  eventsOf,
+  framesOf,
+  fresh,
+  json,
+  open,
+  readUntil,
+  served,
+  textOf,
+  withoutUids,
+} from "./rig.ts";
 import { stockClient, versions } from "./stock-clients.ts";
-
-/** Reads until `wanted` has been seen. */
-async function readUntil(response: IncomingMessage, wanted: string): Promise<string> {
-  let text = "";
-  while (!text.includes(wanted)) {
-    const chunk: unknown = response.read();
-    if (chunk === null) await new Promise((more) => response.once("readable", more));
-    else text += (chunk as Buffer).toString();
-  }
-  return text;
-}
 
 const types = (text: string): string[] => eventsOf(text).map(({ type }) => type);
 
@@ -35,7 +35,7 @@ describe("a stream", () => {
     expect(text).not.toContain("\r");
     expect(text.endsWith("\n\n")).toBe(true);
     const frames = text.slice(0, -2).split("\n\n");
-    for (const frame of frames) expect(frame).toMatch(/^data: \{[^\n]*\}$/);
+    for (const frame of frames) expect(frame).toMatch(/^id: [\w-]+\ndata: \{[^\n]*\}$/);
     expect(eventsOf(text)[2]).toMatchObject({ delta: "a\r\nb\n\ndata: x\u2028y" });
   });
 
@@ -66,7 +66,7 @@ describe("a stream", () => {
     };
     const { url } = await served({ meet });
     const [a, b] = await Promise.all(
-      ["a", "b"].map((runId) => ask(`${url}/agents/meet`, { body: JSON.stringify({ ...run, runId }) })),
+      ["a", "b"].map((runId) => ask(`${url}/agents/meet`, { body: JSON.stringify(fresh({ runId })) })),
     );
     for (const [id, answer] of [
       ["a", a],
@@ -110,109 +110,115 @@ describe("silence", () => {
     abort();
     go.resolve();
     await done;
-    expect(stock.messages).toEqual([{ id: "r2:m0", role: "assistant", content: "one two" }]);
+    expect(withoutUids(stock.messages)).toEqual([{ id: "#1:m0", role: "assistant", content: "one two" }]);
   });
 });
 
 describe("a reader that does not read", () => {
-  const PIECE = 64 * 1024;
-
-  /** A body that would pipe for ever, and how many pieces it got rid of. */
-  function flood() {
-    const stats = { pieces: 0 };
-    const left = deferred<unknown>();
-    async function* pieces() {
-      for (;;) {
-        stats.pieces++;
-        yield "x".repeat(PIECE);
-      }
+  const PIECES = 640;
+  /** 40 MiB: more than two sockets hold, and what may wait for a reader. */
+  const flood = async (ctx: RunContext): Promise<void> => {
+    for (let i = 0; i < PIECES; i++) {
+      ctx.custom("piece", { i, filler: "x".repeat(64 * 1024) });
+      await ctx.flushed();
     }
-    const body = async (ctx: RunContext): Promise<void> => {
-      using message = ctx.message();
-      await message.pipe(pieces()).catch((error: unknown) => {
-        left.resolve(error);
-        throw error;
-      });
-    };
-    return { stats, body, left: left.promise };
-  }
+  };
 
-  /** Resolves when the count has stopped growing for a hundred turns of the event loop. */
-  async function standstill(stats: { readonly pieces: number }): Promise<number> {
-    for (let last = -1, turns = 0; turns < 100; turns++) {
-      await new Promise((resolve) => setTimeout(resolve, 1));
-      if (stats.pieces !== last) turns = 0;
-      last = stats.pieces;
-    }
-    return stats.pieces;
-  }
+  it("holds nobody back: the run ends; he is told to come back, and gets with his cursor exactly the rest", async () => {
+    const { url } = await served({ flood });
+    const body = fresh();
+    const { response } = await open(`${url}/agents/flood`, { body: JSON.stringify(body) });
+    await ended(url, body.threadId);
+    const frames = framesOf(await textOf(response));
+    expect(frames.at(-1)).toMatchObject({ cursor: undefined, event: { type: "RUN_ERROR", code: "RECONNECT" } });
+    const cursor = frames.findLast((frame) => frame.cursor !== undefined)?.cursor;
+    const rest = await ask(`${url}/threads/${body.threadId}/stream?after=${cursor}`, { method: "GET" });
+    const pieces = [...frames, ...framesOf(rest.text)].flatMap(({ event }) =>
+      event.type === "CUSTOM" ? [(event.value as { i: number }).i] : [],
+    );
+    expect(pieces).toEqual(Array.from({ length: PIECES }, (_, i) => i));
+    expect(types(rest.text).at(-1)).toBe("RUN_FINISHED");
+  });
 
-  it("holds message.pipe back: what waits stays small, and goes on when he reads", async () => {
-    const { stats, body, left } = flood();
-    const { url } = await served({ flood: body });
-    const { response, abort } = await open(`${url}/agents/flood`);
-    const stoppedAt = await standstill(stats);
-    // 1 MiB of ours, and what the two sockets hold.
-    expect(stoppedAt * PIECE).toBeLessThan(32 * 1024 * 1024);
-    for (let read = 0; read < 2 * stoppedAt * PIECE; ) {
-      const chunk: unknown = response.read();
-      if (chunk === null) await new Promise((more) => response.once("readable", more));
-      else read += (chunk as Buffer).length;
-    }
-    expect(stats.pieces).toBeGreaterThan(stoppedAt);
-    abort();
-    expect(await left).toBeInstanceOf(RunInterrupted);
+  it("may take a batch of any size while he keeps up", async () => {
+    const { url } = await served({
+      lump: async (ctx) => {
+        for (let i = 0; i < 12_000; i++) ctx.custom("piece", i);
+      },
+    });
+    const events = eventsOf((await ask(`${url}/agents/lump`)).text);
+    expect(events.at(-1)?.type).toBe("RUN_FINISHED");
+    expect(events.filter(({ type }) => type === "CUSTOM")).toHaveLength(12_000);
   });
 
   it("is cut off when the server closes, and those who read are not kept waiting for ever", async () => {
-    const { stats, body, left } = flood();
-    const server = await served({ flood: body }, { linger: 20 });
-    const { response } = await open(`${server.url}/agents/flood`);
-    await standstill(stats);
+    // What one batch holds is on its way to the socket, and more than that takes.
+    const lump = async (ctx: RunContext): Promise<void> => {
+      for (let i = 0; i < 200; i++) ctx.custom("piece", "x".repeat(64 * 1024));
+    };
+    const server = await served({ lump }, { linger: 20 });
+    const body = fresh();
+    const { response } = await open(`${server.url}/agents/lump`, { body: JSON.stringify(body) });
+    await ended(server.url, body.threadId);
     await server.close();
-    expect(await left).toBeInstanceOf(RunInterrupted);
     await expect(textOf(response)).rejects.toMatchObject({ code: "ECONNRESET" });
   });
 });
 
 describe("the end of a connection", () => {
-  it("a reader that leaves aborts ctx.signal, and the body can send nothing more", async () => {
-    const ended = deferred<{ aborted: boolean; late: unknown }>();
-    const { url } = await served({
-      wait: async (ctx) => {
-        ctx.say("waiting");
-        await new Promise((resolve) => ctx.signal.addEventListener("abort", resolve));
-        let late: unknown;
-        try {
-          ctx.say("too late");
-        } catch (error) {
-          late = error;
-        }
-        ended.resolve({ aborted: ctx.signal.aborted, late });
-      },
-    });
-    const { response, abort } = await open(`${url}/agents/wait`);
-    await readUntil(response, "TEXT_MESSAGE_END");
+  /** Says one, waits, says two. */
+  const halves = () => {
+    const go = deferred();
+    const signals: AbortSignal[] = [];
+    const body = async (ctx: RunContext): Promise<void> => {
+      signals.push(ctx.signal);
+      using message = ctx.message();
+      message.delta("one ");
+      await go.promise;
+      message.delta("two");
+    };
+    return { go, signals, body };
+  };
+
+  it("a reader that leaves leaves the run alone: the same request again begins with what there is, and goes on", async () => {
+    const { go, signals, body } = halves();
+    const { url } = await served({ halves: body });
+    const request = JSON.stringify(fresh());
+    const { response, abort } = await open(`${url}/agents/halves`, { body: request });
+    await readUntil(response, "one ");
     abort();
-    expect(await ended.promise).toMatchObject({
-      aborted: true,
-      late: { code: "RUN_INTERRUPTED", because: "cancelled" },
-    });
+    const again = await open(`${url}/agents/halves`, { body: request });
+    const begun = await readUntil(again.response, "TEXT_MESSAGE_START");
+    go.resolve();
+    const events = eventsOf(begun + (await textOf(again.response)));
+    const [id] = events.flatMap((event) => (event.type === "TEXT_MESSAGE_START" ? [event.messageId] : []));
+    expect(events).toMatchObject([
+      { type: "RUN_STARTED", runId: "r" },
+      { type: "STATE_SNAPSHOT" },
+      { type: "MESSAGES_SNAPSHOT", messages: [{ id, role: "assistant", content: "one " }] },
+      { type: "TEXT_MESSAGE_START", messageId: id },
+      { type: "TEXT_MESSAGE_CONTENT", messageId: id, delta: "two" },
+      { type: "TEXT_MESSAGE_END", messageId: id },
+      { type: "RUN_FINISHED", runId: "r", outcome: { type: "success" } },
+    ]);
+    expect(signals.map(({ aborted }) => aborted)).toEqual([false]);
   });
 
-  it("a reader that leaves disturbs nobody else", async () => {
-    const go = deferred();
-    const { url } = await served({
-      wait: async (ctx) => {
-        ctx.say("waiting");
-        await go.promise;
-      },
-    });
-    const [leaver, stayer] = await Promise.all([open(`${url}/agents/wait`), open(`${url}/agents/wait`)]);
-    await readUntil(leaver.response, "TEXT_MESSAGE_END");
+  it("a reader that leaves disturbs nobody else, also on the same thread", async () => {
+    const { go, body } = halves();
+    const { url } = await served({ halves: body });
+    const request = JSON.stringify(fresh());
+    const leaver = await open(`${url}/agents/halves`, { body: request });
+    await readUntil(leaver.response, "one ");
+    const [same, other] = await Promise.all([
+      open(`${url}/agents/halves`, { body: request }),
+      open(`${url}/agents/halves`),
+    ]);
+    const begun = await Promise.all([same, other].map(({ response }) => readUntil(response, "one ")));
     leaver.abort();
     go.resolve();
-    expect(types(await textOf(stayer.response)).at(-1)).toBe("RUN_FINISHED");
+    const rests = await Promise.all([same, other].map(({ response }) => textOf(response)));
+    for (const [i, rest] of rests.entries()) expect(types((begun[i] ?? "") + rest).at(-1)).toBe("RUN_FINISHED");
   });
 
   it("close() ends running streams with the outcome cancelled, and cuts no socket", async () => {
@@ -240,7 +246,7 @@ describe("the end of a connection", () => {
         fetch(`${server.url}/agents/hi`, {
           method: "POST",
           headers: json,
-          body: JSON.stringify(run),
+          body: JSON.stringify(fresh()),
         }),
       ),
     );
@@ -254,7 +260,7 @@ describe("the end of a connection", () => {
     const answer = await fetch(`${server.url}/agents/long`, {
       method: "POST",
       headers: json,
-      body: JSON.stringify(run),
+      body: JSON.stringify(fresh()),
     });
     const rest = answer.text();
     await server.close();
