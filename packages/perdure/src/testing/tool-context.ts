@@ -105,7 +105,7 @@ function openActivity<C extends object>(
       return toJson(draft, activityType) as Jsonify<C>;
     },
     update(change) {
-      if (ended) throw new HandleClosedError(`activity ${id}`, "update()"); open another one`);
+      if (ended) throw new HandleClosedError(`activity ${id}`, "update()");
       change(draft);
       send();
     },

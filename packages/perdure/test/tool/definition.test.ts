@@ -261,7 +261,7 @@ describe("toolContext", () => {
 
   test("refuses the run's own lifecycle, an ended activity, and what JSON cannot hold", () => {
     const ctx = toolContext();
-    expect(() => ctx.emit({ type: "RUN_FINISHED" } as never)).toThrow(/a tool cannot emit RUN_FINISHED/);
+    expect(() => ctx.emit({ type: "RUN_FINISHED" } as never)).toThrow(/RUN_FINISHED is the runner's to send/);
     const plan = ctx.activity("PLAN", { steps: 1 });
     plan.end();
     plan.end();
