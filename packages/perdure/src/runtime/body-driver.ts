@@ -7,19 +7,16 @@
  */
 import { closeLeftovers } from "../emit/leftovers.ts";
 import { Leg } from "../emit/leg.ts";
-import type { Stream } from "../emit/outlet.ts";
-import { Published, type Send, stateUpdates } from "../emit/published.ts";
-import type { Ask, Reply } from "../emit/types.ts";
-import type { Interrupt, LegOutcome, NewEntry } from "../log/entries.ts";
+import type { LegOutcome, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import type { AGUIEvent, AGUIEventOf, Message, RunAgentInput, Interrupt as WireInterrupt } from "../protocol/events.ts";
+import type { RunAgentInput, Interrupt as WireInterrupt } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
-import { diff } from "../protocol/patch.ts";
-import type { Wire } from "../protocol/verify.ts";
 import type { Path, Principal } from "../protocol/words.ts";
 import type { BodyAgent } from "./agent-definition.ts";
+import { BodyQuestions, questionOf } from "./body-questions.ts";
+import { BodyStream, LoggedState, type Terminal } from "./body-stream.ts";
 import { DriveSession } from "./drive-session.ts";
-import type { Driven } from "./driver.ts";
+import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake, openClientCalls } from "./intake.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
@@ -30,16 +27,8 @@ const ROOT = "" as Path;
 const INTERRUPTED = { code: "RUN_INTERRUPTED", message: "The server stopped in the middle of this run." };
 
 /** Drives a run until it parks, ends, or is lost. Never throws. */
-export async function driveBody(options: DriverOptions<BodyAgent>): Promise<Driven> {
-  const driver = new BodyDriver(options);
-  try {
-    return await driver.run();
-  } catch (error) {
-    if (!(error instanceof LeaseLostError) || error.cause !== undefined) options.report(error, options.lease.uid);
-    return "lost";
-  } finally {
-    driver.close();
-  }
+export function driveBody(options: DriverOptions<BodyAgent>): Promise<Driven> {
+  return untilDriven(new BodyDriver(options), options);
 }
 
 class BodyDriver {
@@ -90,7 +79,7 @@ class BodyDriver {
   async #leg(): Promise<Driven | undefined> {
     const session = this.#session;
     const { agent, report, now, lease } = this.#options;
-    const questions = new Questions(session.state);
+    const questions = new BodyQuestions(session.state);
     const stream = new BodyStream(session);
     const leg = new Leg<unknown>({
       input: inputOf(session.state),
@@ -231,119 +220,8 @@ class BodyDriver {
 }
 
 type Usage = Extract<NewEntry, { kind: "leg.finished" }>["usage"];
-type Terminal = AGUIEventOf<"RUN_FINISHED" | "RUN_ERROR">;
 
 const REST = { runnable: false, wakeAt: null, waitsForKey: null } as const;
-
-/** The leg's stream into the log. Its terminal event is not appended but kept: what it says is one batch with what becomes of the run (B2). */
-class BodyStream implements Stream {
-  terminal: Terminal | undefined;
-
-  constructor(private readonly session: DriveSession) {}
-
-  get wire(): Wire {
-    return this.session.stream.wire;
-  }
-  get messages(): readonly Message[] {
-    return this.session.stream.messages;
-  }
-  get pendingBytes(): number {
-    return this.session.stream.pendingBytes;
-  }
-  drained(bytes: number): Promise<void> {
-    return this.session.stream.drained(bytes);
-  }
-
-  take(events: readonly AGUIEvent[], lane: Path): void {
-    // A driver that has lost its run says nothing more; its next one does.
-    if (this.session.signal.aborted) {
-      for (const event of events) this.#note(event);
-      return;
-    }
-    const last = events.at(-1);
-    if (events.length === 1 && last !== undefined && this.#note(last)) return;
-    if (events.length === 1 && last?.type === "STATE_SNAPSHOT")
-      this.session.stream.refer({ of: "STATE_SNAPSHOT" }, lane);
-    else if (last?.type === "MESSAGES_SNAPSHOT" && isAllOf(last.messages, this.messages)) {
-      this.session.stream.refer({ of: "MESSAGES_SNAPSHOT" }, lane);
-    } else this.session.stream.take(events, lane);
-  }
-
-  #note(event: AGUIEvent): boolean {
-    if (event.type !== "RUN_FINISHED" && event.type !== "RUN_ERROR") return false;
-    this.terminal = event;
-    return true;
-  }
-}
-
-function isAllOf(messages: readonly Message[], all: readonly Message[]): boolean {
-  return messages.length === all.length && messages.every((message, i) => message === all[i]);
-}
-
-/** The run's state: what is published is a fact first, and then shown. */
-class LoggedState extends Published {
-  constructor(private readonly session: DriveSession) {
-    super("state", session.state.committed, stateUpdates);
-  }
-
-  protected override pass(event: AGUIEvent, next: Json, send: Send): void {
-    const patch = diff(this.session.state.committed, next);
-    if (patch.length > 0) this.session.add([{ kind: "state", path: ROOT, patch }]);
-    send(event);
-  }
-}
-
-/** The questions of a run by the ids that the body gave them. On the wire an id has to be unique among all runs. */
-class Questions {
-  readonly replies: ReadonlyMap<string, Reply>;
-  readonly #prefix: string;
-  readonly #asked = new Map<string, number>();
-
-  constructor(run: RunState) {
-    this.#prefix = `${run.run.uid}:q:`;
-    const replies = new Map<string, Reply>();
-    for (const [wireId, { status, payload }] of run.answers) {
-      const { id, ordinal } = this.#read(wireId);
-      this.#asked.set(id, Math.max(ordinal + 1, this.#asked.get(id) ?? 0));
-      const isResolved = status === "resolved";
-      replies.set(
-        id,
-        isResolved && payload !== undefined ? { status, payload } : { status: isResolved ? status : "cancelled" },
-      );
-    }
-    this.replies = replies;
-  }
-
-  idOf({ id }: Ask): string | undefined {
-    if (id === undefined) return undefined;
-    return `${this.#prefix}${this.#asked.get(id) ?? 0}:${id}`;
-  }
-
-  #read(wireId: string): { readonly id: string; readonly ordinal: number } {
-    if (!wireId.startsWith(this.#prefix)) return { id: wireId, ordinal: 0 };
-    const rest = wireId.slice(this.#prefix.length);
-    const colon = rest.indexOf(":");
-    return { id: rest.slice(colon + 1), ordinal: Number(rest.slice(0, colon)) };
-  }
-}
-
-function questionOf({
-  id,
-  reason,
-  message,
-  toolCallId,
-  responseSchema,
-  expiresAt,
-  metadata,
-}: WireInterrupt): Interrupt {
-  return {
-    ...{ id, path: ROOT, kind: "question", reason, message: message ?? "", argsHash: null, audience: null },
-    schema: (responseSchema ?? true) as Json,
-    expiresAt: expiresAt === undefined ? null : Date.parse(expiresAt),
-    ...(toolCallId !== undefined && { toolCallId }),
-    ...(metadata !== undefined && { metadata: metadata as Json }),
-  };
-}
 
 /** Calls that the body left to the client, as steps that the client finishes. */
 function clientSteps(run: RunState, toolCallIds: readonly string[]): NewEntry[] {

@@ -13,28 +13,18 @@ import type { Inbox } from "../store/store.ts";
 import { CUT } from "./attempt-outcome.ts";
 import { type Decision, decide } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
+import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake, openClientCalls } from "./intake.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
-import { LeaseLostError } from "./run-log.ts";
 import { StepRunner } from "./step-runner.ts";
-
-export type Driven = "parked" | "finished" | "released" | "lost";
 
 /** How long a wait without a body is held in memory. Milliseconds. */
 const SHORT_WAIT = 1_000;
 
-/** Drives a run until it parks, ends, or is lost. Never throws: what goes wrong is reported, and the run is anybody's again. */
-export async function drive(options: DriverOptions): Promise<Driven> {
-  const driver = new Driver(options);
-  try {
-    return await driver.run();
-  } catch (error) {
-    if (!(error instanceof LeaseLostError) || error.cause !== undefined) options.report(error, options.lease.uid);
-    return "lost";
-  } finally {
-    driver.close();
-  }
+/** Drives a run until it parks, ends, or is lost. Never throws. */
+export function drive(options: DriverOptions): Promise<Driven> {
+  return untilDriven(new Driver(options), options);
 }
 
 class Driver {
