@@ -8,7 +8,7 @@ import type { Engine } from "../runtime/engine.ts";
 import { isOf } from "../runtime/streams.ts";
 import type { Page, Question, Reply, Run } from "../store/store.ts";
 import { problem } from "./problem.ts";
-import { readJsonBody } from "./read-body.ts";
+import { isJson, readJsonBody } from "./read-body.ts";
 
 export interface Env {
   Variables: { principal: Principal };
@@ -76,6 +76,7 @@ export function addControlPlane(app: Hono<Env>, engine: Engine, bodyLimit: numbe
     const question = await engine.store.question(id);
     const run = question === null ? null : await engine.store.run(question.uid);
     if (question === null || run === null || !mayAnswer(run, question, principal)) return noInterrupt(id);
+    if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send the answer as application/json");
     const body = await readJsonBody(c.req.raw, bodyLimit);
     const reply = body.ok ? readReply(body.json) : undefined;
     if (reply === undefined) {

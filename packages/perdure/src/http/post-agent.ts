@@ -11,7 +11,7 @@ import type { Streams } from "../runtime/streams.ts";
 import type { Meaning } from "../store/store.ts";
 import { eventStreamResponse, type SentStream, sentStream } from "./event-stream.ts";
 import { problem } from "./problem.ts";
-import { type Body, readJsonBody } from "./read-body.ts";
+import { type Body, isJson, readJsonBody } from "./read-body.ts";
 
 export interface PostOptions {
   readonly engine: Engine;
@@ -46,9 +46,7 @@ export async function readInput(
   request: Request,
   { bodyLimit, onWarning }: Pick<PostOptions, "bodyLimit" | "onWarning">,
 ): Promise<RunAgentInput | Response> {
-  if (!/^application\/json\s*(;|$)/i.test(request.headers.get("content-type") ?? "")) {
-    return problem(415, "CONTENT_TYPE", "send the RunAgentInput as application/json");
-  }
+  if (!isJson(request)) return problem(415, "CONTENT_TYPE", "send the RunAgentInput as application/json");
   if (!acceptsEventStream(request.headers.get("accept"))) {
     return problem(406, "NOT_ACCEPTABLE", `the answer is ${EVENT_STREAM}; accept it`);
   }

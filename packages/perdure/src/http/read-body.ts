@@ -4,6 +4,11 @@ export type Body =
   | { readonly ok: false; readonly because: "too-large" | "cut" }
   | { readonly ok: false; readonly because: "not-json"; readonly why: string };
 
+/** Whether a body says that it is JSON. A page of another origin may post anything else without asking first. */
+export function isJson(request: Request): boolean {
+  return /^application\/json\s*(;|$)/i.test(request.headers.get("content-type") ?? "");
+}
+
 /**
  * Reads a body as JSON of at most `limit` bytes. What is too large by its own word is not read; what turns out to be is given up at the limit.
  */

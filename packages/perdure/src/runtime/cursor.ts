@@ -18,9 +18,13 @@ export function decodeCursor(text: string | null | undefined): Cursor | undefine
     const parts: unknown = JSON.parse(Buffer.from(text, "base64url").toString());
     if (!Array.isArray(parts)) return undefined;
     const [uid, seq, runId] = parts as unknown[];
-    if (typeof uid !== "string" || typeof runId !== "string" || !Number.isSafeInteger(seq)) return undefined;
-    return { uid: uid as Uid, seq: seq as number, runId };
+    if (typeof uid !== "string" || typeof runId !== "string" || !isPlace(seq)) return undefined;
+    return { uid: uid as Uid, seq, runId };
   } catch {
     return undefined;
   }
+}
+
+function isPlace(seq: unknown): seq is number {
+  return typeof seq === "number" && Number.isSafeInteger(seq) && seq >= 0;
 }

@@ -1,8 +1,10 @@
 /** A served runtime, and requests as raw as a test wants them. */
 import { type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import {
+  type Agent,
   agent,
   createRuntime,
+  type Principal,
   type RunContext,
   type RuntimeOptions,
   type Served,
@@ -33,6 +35,22 @@ export async function served<S>(
     port: 0,
     ...(options.linger !== undefined && { linger: options.linger }),
   });
+  onTestFinished(() => server.close());
+  return server;
+}
+
+/** Lets each request say who asks. */
+export const byHeader: NonNullable<RuntimeOptions["authorize"]> = (request) =>
+  JSON.parse(request.headers.get("x-who") ?? "null") as Principal | null;
+
+export const as = (subject: string, scopes: readonly string[] = ["answer"], tenant = "acme") => ({
+  ...json,
+  "x-who": JSON.stringify({ tenant, subject, scopes }),
+});
+
+/** Serves agents, until the test is over. */
+export async function serving(agents: readonly Agent[], options: Omit<RuntimeOptions, "agents"> = {}): Promise<Served> {
+  const server = await serve(createRuntime({ agents, onError: () => {}, ...options }), { port: 0 });
   onTestFinished(() => server.close());
   return server;
 }
