@@ -41,7 +41,7 @@ class BodyDriver {
     this.#options = options;
     this.#session = new DriveSession(options);
     this.#keeper = new LeaseKeeper(options, this.#session);
-    this.#unwatch = options.store.watch({ run: options.lease.uid }, this.#session.wake);
+    this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.wake);
   }
 
   async run(): Promise<Driven> {
@@ -203,7 +203,7 @@ class BodyDriver {
         (error: unknown) => report(error, lease.uid),
       );
     };
-    const unwatch = store.watch({ run: lease.uid }, look);
+    const unwatch = store.watch({ inbox: lease.uid }, look);
     const lost = (): void => leg.end({ type: "cancelled" });
     this.#session.signal.addEventListener("abort", lost, { once: true });
     const giveUp = (): void => leg.end({ type: "error", error: INTERRUPTED });
