@@ -37,20 +37,27 @@ import type { DriverOptions } from "./driver-options.ts";
 import { sha256 } from "./hash.ts";
 import { UNKNOWN_WRITE } from "./interrupts.ts";
 
+/** What a driver has found out about calls, and does not ask again. */
+interface Notes {
+  /** It may run: nobody has to approve it. */
+  cleared(call: LoopCall): void;
+  /** `reconcile` was asked, and did not say that it was applied. */
+  judged(call: LoopCall): void;
+}
+
 export class CallRunner {
   readonly #options: DriverOptions;
   readonly #session: DriveSession;
-  readonly #onJudged: (call: LoopCall) => void;
+  readonly #note: Notes;
 
-  /** @param onJudged - told of each unknown write whose `reconcile` was asked, and did not say that it was applied */
-  constructor(options: DriverOptions, session: DriveSession, onJudged: (call: LoopCall) => void) {
+  constructor(options: DriverOptions, session: DriveSession, note: Notes) {
     this.#options = options;
     this.#session = session;
-    this.#onJudged = onJudged;
+    this.#note = note;
   }
 
-  /** A call that was never begun. */
-  async begin(call: LoopCall, signal: AbortSignal): Promise<void> {
+  /** A call that was never begun: it is refused, is the client's, waits for a human, or may run. */
+  async check(call: LoopCall): Promise<void> {
     const session = this.#session;
     if (call.invalid !== undefined) {
       return await this.settle(call, refused("INVALID_ARGUMENTS", `the call cannot be run: ${call.invalid}`));
@@ -67,7 +74,7 @@ export class CallRunner {
     } catch (error) {
       return await this.settle(call, { by: "error", error: this.#recorded(error), applied: "no" });
     }
-    if (approval === false) return await this.attempt({ start: "attempt", call, phase: "call" }, signal);
+    if (approval === false) return this.#note.cleared(call);
     session.add([
       startedEntry(call, "tool", tool),
       ...session.opening(approvalQuestion(session.state, call, tool, approval, this.#options.now())),
@@ -314,7 +321,7 @@ export class CallRunner {
         claimChange(this.#session.state, call, tool, input, "settled", output),
       );
     }
-    this.#onJudged(call);
+    this.#note.judged(call);
     if (!isSettled) return;
     if (judgement.applied === "no") {
       if (session.state.cancelled) return await this.settle(call, { by: "cancel" });

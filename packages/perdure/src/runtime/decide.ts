@@ -23,8 +23,8 @@ import { readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts
 /** Something to do for one step. */
 export type Start =
   | { readonly start: "model"; readonly path: Path }
-  /** A call that was never begun: check it, ask for approval, or run it. */
-  | { readonly start: "call"; readonly call: LoopCall }
+  /** A call that was never begun: check it, and ask for approval if it needs one. */
+  | { readonly start: "check"; readonly call: LoopCall }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "resume"; readonly answer: Json }
   /** A write whose outcome nobody knows: ask its `reconcile`, then a human. */
@@ -62,6 +62,8 @@ export interface Now {
   readonly inbox: readonly Inbox[];
   /** Steps whose bodies run in this driver. */
   readonly live: ReadonlySet<Path>;
+  /** Calls that this driver has checked: they need no approval. */
+  readonly cleared: ReadonlySet<Path>;
   /** Unknown writes whose `reconcile` was asked by this driver before they had settled. */
   readonly judged: ReadonlySet<Path>;
 }
@@ -119,7 +121,7 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
   const step = run.steps.get(call.path);
   if (step?.finished) return { is: "done" };
   if (live.has(call.path)) return { is: "running" };
-  if (step === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
+  if (step === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : firstStart(call, now));
   if (step.started.step === "client-tool")
     return run.cancelled ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
 
@@ -132,10 +134,15 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
     }
     return ready(afterAnswer(run, call, step, question.interrupt, question.answer));
   }
-  if (attempt === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : { start: "call", call });
+  if (attempt === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : firstStart(call, now));
   const { failed } = attempt;
   if (failed === undefined) return { is: "running" };
   return afterFailure(run, call, step, failed, now);
+}
+
+/** Checked first, whatever runs: a human who has to approve is asked at once. */
+function firstStart(call: LoopCall, { cleared }: Now): Start {
+  return cleared.has(call.path) ? { start: "attempt", call, phase: "call" } : { start: "check", call };
 }
 
 function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fact<"step.failed">, now: Now): Standing {
@@ -220,7 +227,7 @@ function oneEffectAtATime(plans: readonly Plan[], loop: Loop): Start[] {
   for (const p of plans) {
     if (p.is === "timer" && p.isUnknown) isTaken = true;
     if (p.is !== "ready") continue;
-    const isEffect = p.start.start !== "settle" && !isParallel(loop, p.call);
+    const isEffect = p.start.start !== "settle" && p.start.start !== "check" && !isParallel(loop, p.call);
     if (isEffect && isTaken) continue;
     isTaken ||= isEffect;
     starts.push(p.start);

@@ -53,6 +53,7 @@ class Driver {
         at: now(),
         inbox,
         live: this.#steps.live,
+        cleared: this.#steps.cleared,
         judged: this.#steps.judged,
       });
       const ended = await this.#act(decision);

@@ -19,6 +19,8 @@ interface Live {
 export class StepRunner {
   /** Unknown writes whose `reconcile` was asked before they had settled. */
   readonly judged = new Set<Path>();
+  /** Calls that were checked and need no approval. */
+  readonly cleared = new Set<Path>();
   readonly #live = new Map<Path, Live>();
   readonly #options: DriverOptions;
   readonly #session: DriveSession;
@@ -27,7 +29,10 @@ export class StepRunner {
   constructor(options: DriverOptions, session: DriveSession) {
     this.#options = options;
     this.#session = session;
-    this.#calls = new CallRunner(options, session, ({ path }) => void this.judged.add(path));
+    this.#calls = new CallRunner(options, session, {
+      cleared: ({ path }) => void this.cleared.add(path),
+      judged: ({ path }) => void this.judged.add(path),
+    });
   }
 
   get live(): ReadonlySet<Path> {
@@ -38,8 +43,8 @@ export class StepRunner {
     switch (start.start) {
       case "model":
         return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start.path));
-      case "call":
-        return this.#runCall(start.call, (signal) => this.#calls.begin(start.call, signal));
+      case "check":
+        return this.#runCall(start.call, () => this.#calls.check(start.call));
       case "attempt":
         return this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
       case "judge":
