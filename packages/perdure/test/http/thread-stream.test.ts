@@ -80,7 +80,15 @@ describe("a thread of two turns", () => {
     });
     const foreign = framesOf(otherText.text)[2]?.cursor;
     for (const cursor of [
-      ...["nonsense", "%00", made(), made(uid), made(uid, "3", runId), made(uid, seq + 100, runId), made(uid, -3, runId)],
+      ...[
+        "nonsense",
+        "%00",
+        made(),
+        made(uid),
+        made(uid, "3", runId),
+        made(uid, seq + 100, runId),
+        made(uid, -3, runId),
+      ],
       ...[made(uid.replace(/^./, "f"), 1, runId), foreign, ""],
     ]) {
       expect(await read(`?after=${cursor}`)).toEqual(prelude);
