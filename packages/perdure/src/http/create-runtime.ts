@@ -16,6 +16,7 @@ import { writeEventStream } from "./event-stream.ts";
 import { refuseForeign } from "./guard.ts";
 import { postAgent } from "./post-agent.ts";
 import { problem } from "./problem.ts";
+import { storeProblem } from "./store-problem.ts";
 import { threadStream } from "./thread-stream.ts";
 
 export interface RuntimeOptions {
@@ -120,7 +121,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   app.notFound((c) => problem(404, "NOT_FOUND", `nothing is served at ${c.req.path}; an agent is at /agents/NAME`));
   app.onError((error) => {
     report(error, null);
-    return problem(500, "INTERNAL", "the server failed to answer; its log says why");
+    return storeProblem(error) ?? problem(500, "INTERNAL", "the server failed to answer; its log says why");
   });
 
   function report(error: unknown, run: ReportedRun | null): void {
