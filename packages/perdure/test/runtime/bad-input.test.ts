@@ -141,7 +141,7 @@ describe("over HTTP", () => {
     const { ask } = served();
     const other = { messages: [{ id: "v", role: "user", content: "or this" }] };
     const begun = await Promise.all([ask("/agents/desk", input("r1")), ask("/agents/desk", input("r2", other))]);
-    expect(begun.map(({ status }) => status).sort()).toEqual([200, 409]);
+    expect(begun.map(({ status }) => status).toSorted((a, b) => a - b)).toEqual([200, 409]);
     expect(begun.find(({ status }) => status === 409)).toMatchObject({ code: "RUN_ACTIVE" });
 
     const { interrupts } = (await ask("/inbox")).body as { interrupts: { id: string }[] };
@@ -150,7 +150,7 @@ describe("over HTTP", () => {
       ask("/agents/desk", input("r3", { messages: [], resume: [answer(id)] })),
       ask(`/inbox/${id}`, { status: "resolved", payload: { approved: false } }),
     ]);
-    expect([first.status, second.status].sort()).toEqual([200, 409]);
+    expect([first.status, second.status].toSorted((a, b) => a - b)).toEqual([200, 409]);
     expect([first.code, second.code]).toContain("INTERRUPT_ANSWERED");
   });
 });
