@@ -19,6 +19,8 @@ export interface FollowOptions {
   readonly as: { readonly runId: string; readonly leg: number } | null;
   /** Only what follows this entry of the run; null: begin with a prelude. */
   readonly after: number | null;
+  /** The run id under which the reader of a cursor knows the leg that the cursor is in. */
+  readonly knownAs?: string;
   /** Ends the stream at the first terminal event, or when no leg is open and none is due, or only with the run. */
   readonly until: "terminal" | "rest" | "finished";
   /** Fires when the connection is gone. */
@@ -32,14 +34,24 @@ export async function* follow(
   { feeds, threads }: { readonly feeds: Feeds; readonly threads: Threads },
   options: FollowOptions,
 ): AsyncGenerator<readonly Sent[], void> {
-  const { run, after, gone, stopping } = options;
+  const { as, after, gone, stopping } = options;
   const mailbox = new Mailbox(AbortSignal.any([gone, stopping]));
-  const { run: joined, leave } = await feeds.join(run, mailbox);
-  const connection = new Connection(options, joined);
+  const { run: joined, leave } = await feeds.join(options.run, mailbox);
   try {
+    let run = joined;
+    // A leg that was asked for begins when a driver has taken the request in. A prelude before that would end with the leg before it.
+    while (after === null && as !== null && run.legs < as.leg && run.finished === null) {
+      const news = await mailbox.next();
+      if (news === undefined) {
+        if (!gone.aborted) yield [{ event: RECONNECT }];
+        return;
+      }
+      run = news.run;
+    }
+    const connection = new Connection(options, run);
     if (after === null) yield connection.prelude();
     // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
-    else yield connection.sent(await missedBetween(threads, run, after, joined.head));
+    else yield connection.sent(await missedBetween(threads, options.run, after, joined.head));
     while (!connection.isDone) {
       const news = await mailbox.next();
       if (news === undefined) {
@@ -57,12 +69,17 @@ export async function* follow(
 class Connection {
   #run: RunState;
   #hasEnded = false;
+  /** The run id under which this connection knows the leg that it is in, and whether the log has it under the same. */
+  #name: string;
+  #isLogs: boolean;
 
   constructor(
     private readonly options: FollowOptions,
     run: RunState,
   ) {
     this.#run = run;
+    this.#name = options.knownAs ?? run.run.uid;
+    this.#isLogs = options.knownAs === undefined;
   }
 
   get isDone(): boolean {
@@ -78,6 +95,8 @@ class Connection {
     const events = prelude(run, { threadId: thread ?? uid, runId });
     const cursor = encodeCursor({ uid, seq: run.head, runId });
     this.#hasEnded = run.leg === null;
+    this.#name = runId;
+    this.#isLogs = runId === run.leg?.runId;
     return events.map((event, i) => (i === events.length - 1 ? { event, cursor } : { event }));
   }
 
@@ -88,10 +107,20 @@ class Connection {
     for (const one of shown) {
       if (this.#hasEnded && this.options.until === "terminal") break;
       const { event } = one;
-      sent.push(this.options.as === null ? this.#shared(one) : this.#cited(one));
+      if (event.type === "RUN_STARTED") this.#enter(event.runId);
+      sent.push(this.#isLogs ? this.#shared(one) : this.#cited(one));
       this.#hasEnded = isTerminal(event) || (this.#hasEnded && event.type !== "RUN_STARTED");
     }
+    if (this.#name === run.leg?.runId) this.#isLogs = true;
     return sent;
+  }
+
+  #enter(runId: string): void {
+    const { as } = this.options;
+    const { leg, lastLeg } = this.#run;
+    const entered = leg?.runId === runId ? leg : lastLeg?.started;
+    this.#isLogs = as === null || entered?.runId !== runId || entered.leg !== as.leg;
+    this.#name = this.#isLogs ? runId : (as?.runId ?? runId);
   }
 
   #shared(shown: Shown): Sent {
@@ -100,18 +129,9 @@ class Connection {
   }
 
   #cited({ seq, event }: Shown): Sent {
-    const { leg, run } = this.#run;
-    const own = this.#underOwnId(event);
-    const runId = this.options.as?.runId ?? ("runId" in own ? own.runId : (leg?.runId ?? run.uid));
-    return { event: own, cursor: encodeCursor({ uid: this.options.run.uid, seq, runId }) };
-  }
-
-  #underOwnId(event: AGUIEvent): AGUIEvent {
-    const { as } = this.options;
-    if (as === null || (event.type !== "RUN_STARTED" && event.type !== "RUN_FINISHED")) return event;
-    const legs = [this.#run.leg, this.#run.lastLeg?.started];
-    const leg = legs.find((other) => other?.runId === event.runId);
-    return leg?.leg === as.leg ? { ...event, runId: as.runId } : event;
+    const namesLeg = event.type === "RUN_STARTED" || event.type === "RUN_FINISHED";
+    const own = namesLeg && !this.#isLogs ? { ...event, runId: this.#name } : event;
+    return { event: own, cursor: encodeCursor({ uid: this.options.run.uid, seq, runId: this.#name }) };
   }
 }
 

@@ -2,7 +2,7 @@
 import type { RunAgentInput } from "../protocol/events.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
 import type { Posted, Run } from "../store/store.ts";
-import { decodeCursor } from "./cursor.ts";
+import { type Cursor, decodeCursor } from "./cursor.ts";
 import type { Engine } from "./engine.ts";
 import { Feeds, type Sent } from "./feed.ts";
 import { type FollowOptions, follow } from "./follow.ts";
@@ -58,7 +58,9 @@ export class Streams {
         return this.#follow({ ...common, as: null, after: run.head });
       case "rejoin":
       case "hydrate": {
-        const leg = (await this.#legOf(run, input)) ?? run.leg;
+        const known = await this.#legOf(run, input);
+        // A leg that was asked for and has not begun has no number yet; it is the next one.
+        const leg = known ?? (meaning.is === "rejoin" && !run.legOpen ? run.leg + 1 : run.leg);
         return this.#follow({ ...common, as: { runId: input.runId, leg }, after: null });
       }
       default:
@@ -78,7 +80,7 @@ export class Streams {
     const isOurs =
       from !== null && from.thread === key.thread && isOf(from, request.principal) && from.agent === key.agent;
     const isThere = isOurs && cursor !== undefined && cursor.seq <= from.head;
-    return this.#thread(isThere ? from : newest, isThere ? cursor.seq : null, request);
+    return isThere ? this.#thread(from, cursor, request) : this.#thread(newest, null, request);
   }
 
   /** For stock front ends, whose stop button only closes the socket. */
@@ -90,18 +92,20 @@ export class Streams {
     timer.unref?.();
   }
 
-  async *#thread(first: Run, after: number | null, { isFollowing, runId, gone }: ThreadStreamRequest): Batches {
+  async *#thread(first: Run, cursor: Cursor | null, { isFollowing, runId, gone }: ThreadStreamRequest): Batches {
     let run = first;
-    let from = after;
+    let from = cursor === null ? null : cursor.seq;
+    let knownAs = cursor?.runId;
     for (;;) {
       const as = from === null && runId !== null ? { runId, leg: run.leg } : null;
       const until = isFollowing ? "finished" : "rest";
-      yield* this.#follow({ run, as, after: from, until, gone });
+      yield* this.#follow({ run, as, after: from, until, gone, ...(knownAs !== undefined && { knownAs }) });
       if (gone.aborted || this.#stopping.aborted) return;
       const next = await this.#nextTurn(run, isFollowing, gone);
       if (next === undefined) return;
       run = next;
       from = -1;
+      knownAs = undefined;
     }
   }
 

@@ -1,5 +1,5 @@
 /** What the stream is on the wire, over real sockets: headers, bytes, silence, slow readers, and readers that leave. */
-import type { RunContext } from "perdure";
+import { agent, memory, type RunContext } from "perdure";
 import { describe, expect, it } from "vitest";
 import {
   ask,
@@ -12,6 +12,7 @@ import {
   open,
   readUntil,
   served,
+  serving,
   textOf,
   withoutUids,
 } from "./rig.ts";
@@ -221,22 +222,82 @@ describe("the end of a connection", () => {
     for (const [i, rest] of rests.entries()) expect(types((begun[i] ?? "") + rest).at(-1)).toBe("RUN_FINISHED");
   });
 
-  it("close() ends running streams with the outcome cancelled, and cuts no socket", async () => {
-    const server = await served({
-      long: async (ctx) => {
-        const message = ctx.message();
-        message.delta("half a sen");
-        await new Promise(() => {});
-      },
+  describe("of an agent that says disconnect: cancel", () => {
+    const leaving = async (disconnect: "cancel" | "detach") => {
+      const { go, signals, body } = halves();
+      const server = await serving([agent({ name: "halves", disconnect, run: body })], { disconnectGrace: 5 });
+      const request = fresh();
+      const read = async () => {
+        const opened = await open(`${server.url}/agents/halves`, { body: JSON.stringify(request) });
+        return { ...opened, begun: await readUntil(opened.response, "one ") };
+      };
+      return { server, request, go, signals, read };
+    };
+
+    it("the run is cancelled when its last reader has been gone for a while", async () => {
+      const { server, request, signals, read } = await leaving("cancel");
+      const [first, second] = [await read(), await read()];
+      first.abort();
+      second.abort();
+      expect((await ended(server.url, request.threadId)).state).toBe("cancelled");
+      expect(signals.map(({ aborted }) => aborted)).toEqual([true]);
     });
-    const { response } = await open(`${server.url}/agents/long`);
-    const begun = await readUntil(response, "half a sen");
+
+    it.each([
+      ["somebody still reads", "cancel"],
+      ["the agent says nothing of the kind", "detach"],
+    ] as const)("the run goes on while %s", async (_, disconnect) => {
+      const { server, request, go, signals, read } = await leaving(disconnect);
+      const [first, second] = [await read(), await read()];
+      first.abort();
+      if (disconnect === "detach") second.abort();
+      // Several times the grace: a cancel that should not come would have come.
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(signals.map(({ aborted }) => aborted)).toEqual([false]);
+      go.resolve();
+      expect((await ended(server.url, request.threadId)).state).toBe("success");
+      second.response.resume();
+    });
+  });
+
+  it("close() tells readers to come back, and a body that ends in time is done when it returns", async () => {
+    const { go, body } = halves();
+    const store = memory();
+    const server = await served({ halves: body }, { store });
+    const request = fresh();
+    const { response } = await open(`${server.url}/agents/halves`, { body: JSON.stringify(request) });
+    const begun = await readUntil(response, "one ");
     const rest = textOf(response);
+    const closed = server.close();
+    const frames = framesOf(begun + (await rest));
+    expect(frames.at(-1)).toMatchObject({ cursor: undefined, event: { type: "RUN_ERROR", code: "RECONNECT" } });
+    go.resolve();
+    await closed;
+    await expect(ask(`${server.url}/agents/halves`)).rejects.toMatchObject({ code: "ECONNREFUSED" });
+    const next = await served({ halves: body }, { store });
+    const cursor = frames.findLast((frame) => frame.cursor !== undefined)?.cursor;
+    const missed = await ask(`${next.url}/threads/${request.threadId}/stream?after=${cursor}`, { method: "GET" });
+    expect(types(missed.text)).toEqual(["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"]);
+  });
+
+  it("close() ends a body that goes on: its signal fires, its blocks are closed, its leg says RUN_INTERRUPTED", async () => {
+    const { signals, body } = halves();
+    const store = memory();
+    const server = await served({ halves: body }, { store, drainGrace: 10 });
+    const request = fresh();
+    const { response } = await open(`${server.url}/agents/halves`, { body: JSON.stringify(request) });
+    await readUntil(response, "one ");
+    response.resume();
     await server.close();
-    const events = eventsOf(begun + (await rest));
-    expect(events.at(-1)).toEqual({ type: "RUN_FINISHED", threadId: "t", runId: "r", outcome: { type: "cancelled" } });
-    expect(events.at(-2)).toMatchObject({ type: "TEXT_MESSAGE_END", metadata: { perdure: { incomplete: true } } });
-    await expect(ask(`${server.url}/agents/long`)).rejects.toMatchObject({ code: "ECONNREFUSED" });
+    expect(signals.map(({ aborted }) => aborted)).toEqual([true]);
+    const next = await served({ halves: body }, { store });
+    const { text } = await ask(`${next.url}/agents/halves`, { body: JSON.stringify(request) });
+    expect(eventsOf(text)).toMatchObject([
+      { type: "RUN_STARTED" },
+      { type: "STATE_SNAPSHOT" },
+      { type: "MESSAGES_SNAPSHOT", messages: [{ role: "assistant", content: "one " }] },
+      { type: "RUN_ERROR", code: "RUN_INTERRUPTED" },
+    ]);
   });
 
   it("close() leaves no connection behind that was kept alive", async () => {
@@ -256,7 +317,7 @@ describe("the end of a connection", () => {
   });
 
   it("close() does not wait for the connection of a stream that it has just ended, though it would be kept alive", async () => {
-    const server = await served({ long: async () => new Promise(() => {}) }, { linger: 60_000 });
+    const server = await served({ long: async () => new Promise(() => {}) }, { linger: 60_000, drainGrace: 1 });
     const answer = await fetch(`${server.url}/agents/long`, {
       method: "POST",
       headers: json,
@@ -264,26 +325,29 @@ describe("the end of a connection", () => {
     });
     const rest = answer.text();
     await server.close();
-    expect(types(await rest)).toEqual(["RUN_STARTED", "RUN_FINISHED"]);
+    expect(types(await rest)).toEqual(["RUN_STARTED", "RUN_ERROR"]);
     // Node itself gives up a connection that was kept alive after 5 s.
   }, 4_000);
 
-  it.each(versions)("an older reader is told of a cancelled run in a way it survives: %s", async (version) => {
-    const server = await served({
-      long: async (ctx) => {
-        ctx.say("half");
-        await new Promise(() => {});
-      },
-    });
-    const { response } = await open(`${server.url}/agents/long`);
-    const stock = stockClient(version, { url: `${server.url}/agents/long` });
-    const done = stock.run({ runId: "r2" });
-    await readUntil(response, "TEXT_MESSAGE_END");
-    const rest = textOf(response);
-    // The stock client's own message says that its run has begun.
-    while (stock.messages.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
-    await server.close();
-    expect((await done).types.at(-1)).toBe("RUN_FINISHED");
-    await rest;
-  });
+  it.each(versions)(
+    "a reader is told to come back in a way it survives, and then holds the whole: %s",
+    async (version) => {
+      const { go, body } = halves();
+      const store = memory();
+      const server = await served({ halves: body }, { store });
+      const threadId = `drained-${version}`;
+      const stock = stockClient(version, { url: `${server.url}/agents/halves`, threadId });
+      const done = stock.run({ runId: "r" }).catch(() => {});
+      // The stock client's own message says that its run has begun.
+      while (stock.messages.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      const closed = server.close();
+      await done;
+      go.resolve();
+      await closed;
+      const next = await served({ halves: body }, { store });
+      const again = stockClient(version, { url: `${next.url}/agents/halves`, threadId });
+      await again.run({ runId: "r" });
+      expect(withoutUids(again.messages)).toEqual([{ id: "#1:m0", role: "assistant", content: "one two" }]);
+    },
+  );
 });

@@ -143,6 +143,23 @@ describe("a thread that goes on", () => {
     poster.response.resume();
   });
 
+  it("a reader that came under a run id of its own goes by that, also when it comes back with its cursor", async () => {
+    const { gate, body } = gated();
+    const { url } = await served({ gated: body });
+    const request = fresh({ messages: [says("u1", "one")] });
+    const poster = await open(`${url}/agents/gated`, { body: JSON.stringify(request) });
+    await readUntil(poster.response, "one: ");
+    const at = `${url}/threads/${request.threadId}/stream`;
+    const reader = await open(at, { body: JSON.stringify({ ...request, runId: "mine" }) });
+    const begun = framesOf(await readUntil(reader.response, "TEXT_MESSAGE_START"));
+    reader.abort();
+    expect(begun[0]?.event).toMatchObject({ type: "RUN_STARTED", runId: "mine" });
+    const back = await open(`${at}?after=${begun.at(-1)?.cursor}`, { method: "GET" });
+    gate("one").resolve();
+    expect(eventsOf(await textOf(back.response)).at(-1)).toMatchObject({ type: "RUN_FINISHED", runId: "mine" });
+    expect(eventsOf(await textOf(poster.response)).at(-1)).toMatchObject({ type: "RUN_FINISHED", runId: "r" });
+  });
+
   it("?follow=1 stays across turns", async () => {
     const { gate, body } = gated();
     const { url } = await served({ gated: body });
