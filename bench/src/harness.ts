@@ -40,13 +40,20 @@ interface Comparison {
   readonly verdicts: readonly Verdict[];
 }
 
+/** What was measured in another way than by jobs in slices, in a unit of its own. */
+interface Reading {
+  readonly title: string;
+  readonly figures: { readonly [name: string]: Spread };
+  readonly verdicts: readonly Verdict[];
+}
+
 const ROUNDS = 15;
 const SLICE_MS = 40;
 const WARM_UP_MS = 300;
 
 /** Collects the comparisons of one bench. */
 export class Bench {
-  readonly #comparisons: Comparison[] = [];
+  readonly #comparisons: (Comparison | Reading)[] = [];
   #checksum = 0;
 
   constructor(
@@ -81,6 +88,20 @@ export class Bench {
     const comparison = { title, contenders: measured, verdicts: bounds.map((bound) => judge(bound, measured)) };
     this.#comparisons.push(comparison);
     print(comparison);
+  }
+
+  /**
+   * Prints and keeps what was measured elsewhere.
+   *
+   * @param figures by name and unit
+   */
+  report(title: string, figures: { readonly [name: string]: Spread }, verdicts: readonly Verdict[] = []): void {
+    this.#comparisons.push({ title, figures, verdicts });
+    console.log(`\n${title}`);
+    const width = Math.max(...Object.keys(figures).map((name) => name.length));
+    for (const [name, figure] of Object.entries(figures))
+      console.log(`  ${name.padEnd(width)}  ${spread(figure, digits)}`);
+    printVerdicts(verdicts);
   }
 
   /** Writes the results, and with `--check` makes a missed bound the process's exit code. */
@@ -131,6 +152,10 @@ function print({ title, contenders, verdicts }: Comparison): void {
       `  ${name.padEnd(width)}  ${time.padEnd(32)}${index === 0 ? "" : `  ours takes ${spread(ratio, (value) => `${digits(value)}x`)}`}`,
     );
   }
+  printVerdicts(verdicts);
+}
+
+function printVerdicts(verdicts: readonly Verdict[]): void {
   for (const { claim, value, passed } of verdicts)
     console.log(`  ${passed ? "PASS" : "MISS"}  ${claim}: ${spread(value, digits)}`);
 }

@@ -62,6 +62,11 @@ export function judge(bound: Bound, measured: readonly Measured[]): Verdict {
   return { claim, value, passed: value.median >= bound.atLeastPerSecond };
 }
 
+/** A figure that must not be larger than promised; the median is judged. */
+export function atMost(claim: string, value: Spread, bound: number): Verdict {
+  return { claim: `${claim} at most ${bound}`, value, passed: value.median <= bound };
+}
+
 /** @param values at least one */
 export function spreadOf(values: readonly number[]): Spread {
   const sorted = values.toSorted((a, b) => a - b);

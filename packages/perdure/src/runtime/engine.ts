@@ -105,7 +105,7 @@ export class Engine {
     this.#random = random;
     this.#newUid = newUid;
     // Each run that is driven listens, and there may be thousands.
-    setMaxListeners(0, this.#stop.signal);
+    setMaxListeners(0, this.#stop.signal, this.#giveUp.signal);
   }
 
   /** Opens the store and goes on with what was cut. Called by every operation; a second call waits for the first. */
