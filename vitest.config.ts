@@ -20,6 +20,7 @@ export default defineConfig({
       "docs/**/*.test.ts",
       "scripts/*.test.ts",
       "bench/src/*.test.ts",
+      "campaigns/test/*.test.ts",
     ],
     testTimeout: 30_000,
   },

@@ -20,6 +20,8 @@ const commands = {
   t: { usage: "npm run t -- FILE", run: testFiles },
   build: { usage: "npm run build", run: async () => (await install()) || (await build()) },
   bench: { usage: "npm run bench -- [NAME] [--check]", run: bench },
+  chaos: { usage: "npm run chaos -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("chaos", args) },
+  cuts: { usage: "npm run cuts -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("cuts", args) },
   conformance: { usage: "npm run conformance -- FOLDER", run: conformance },
   format: { usage: "npm run format", run: format },
 };
@@ -85,6 +87,14 @@ async function bench(args) {
     code = (await foreground(typeScript(`bench/src/${name}.bench.ts`, options))) || code;
   }
   return code;
+}
+
+/**
+ * @param {string} name
+ * @param {string[]} args
+ */
+async function campaign(name, args) {
+  return (await install()) || (await build()) || (await foreground(typeScript(`campaigns/src/${name}.ts`, args)));
 }
 
 /** @param {string[]} folders */

@@ -95,6 +95,8 @@ const legRequest = object({
   forwardedProps: json,
   principal,
   protocolVersion: z.string().nullable(),
+  /** Its messages were not the transcript that the thread shows: the leg begins with a MESSAGES_SNAPSHOT. */
+  isBehind: z.literal(true).optional(),
 });
 
 const stepKind = z.enum(["model", "tool", "client-tool", "custom", "ask", "sleep", "child", "race", "clock", "random"]);

@@ -11,7 +11,7 @@ import type { Added, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { LogError } from "../log/log-error.ts";
 import { PerdureError } from "../protocol/errors.ts";
-import type { RunAgentInput } from "../protocol/events.ts";
+import type { Message, RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import { PatchError } from "../protocol/patch.ts";
 import { ProtocolError } from "../protocol/rules.ts";
@@ -133,18 +133,20 @@ export class Engine {
     const key: ThreadKey = { tenant, subject, agent: agent.name, thread: input.threadId };
     for (;;) {
       const newest = (await this.store.runs({ ...key, limit: 1 })).items[0];
-      const last =
-        newest === undefined || newest.outcome === null ? undefined : (await this.threads.load(newest)).state;
-      const state = await startingState(agent, input, last?.committed);
+      // While a leg is open a request can only rejoin it, and what it knows is its own affair.
+      const last = newest === undefined || newest.legOpen ? undefined : (await this.threads.load(newest)).state;
+      const shown = last?.messages ?? [];
+      const state = await startingState(agent, input, last?.finished ? last.committed : undefined);
       const posted = await this.store.post({ key, runId: input.runId, owner: this.#owner }, (view): Meaning => {
         // The thread has moved on since its last state was read: what a new run begins with has to be chosen again.
         if ((view.run?.uid ?? null) !== (newest?.uid ?? null)) return { is: "refuse", ...STALE };
+        // Nor is what it shows known any more.
+        if (last !== undefined && view.run?.head !== newest?.head) return { is: "refuse", ...STALE };
         return meaning(view, {
-          input,
-          principal,
+          ...{ input, principal, shown },
           emptyRequest: agent.emptyRequest ?? "hydrate",
           first: (added) =>
-            this.#firstEntries({ agent, key, turn: (view.run?.turn ?? 0) + 1, added, input, principal, state }),
+            this.#firstEntries({ agent, key, turn: (view.run?.turn ?? 0) + 1, added, input, principal, state, shown }),
         });
       });
       if (posted.meaning.is === "refuse" && posted.meaning.code === STALE.code) continue;
@@ -214,9 +216,10 @@ export class Engine {
     readonly input: RunAgentInput;
     readonly principal: Principal;
     readonly state: Json;
+    readonly shown: readonly Message[];
   }): NewEntry[] {
-    const { agent, key, turn, added, input, principal, state } = start;
-    const request = legRequest({ input, principal }, added);
+    const { agent, key, turn, added, input, principal, state, shown } = start;
+    const request = legRequest({ input, principal, shown }, added);
     const isOther = !jsonEqual(state, request.state ?? {});
     const root = "" as Path;
     return [
@@ -237,6 +240,7 @@ export class Engine {
         : []),
       { kind: "frame", path: root, ref: { of: "RUN_STARTED", leg: 1 } },
       ...(isOther ? ([{ kind: "frame", path: root, ref: { of: "STATE_SNAPSHOT" } }] as const) : []),
+      ...(request.isBehind ? ([{ kind: "frame", path: root, ref: { of: "MESSAGES_SNAPSHOT" } }] as const) : []),
     ];
   }
 

@@ -34,6 +34,8 @@ export function intake(run: RunState, items: readonly Inbox[]): NewEntry[] {
     }
   }
   if (request !== null && request.messages.length > 0) entries.push(...notAnsweredByClient(run, answered));
+  // Behind what the request itself brings: the snapshot owns the client's list.
+  if (request?.isBehind) entries.push({ kind: "frame", path: ROOT, ref: { of: "MESSAGES_SNAPSHOT" } });
   return entries;
 }
 

@@ -6,15 +6,18 @@
  * M3. A retry after the run has ended never asks the model again.
  */
 import type { Added, LegRequest, NewEntry } from "../log/entries.ts";
-import type { RunAgentInput, ToolMessage, UserMessage } from "../protocol/events.ts";
+import type { Message, RunAgentInput, ToolMessage, UserMessage } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
 import { type Answer, type Closed, covers, type Meaning, type Reply, type ThreadView } from "../store/store.ts";
 import { answerProblem } from "./answers.ts";
+import { isTranscript } from "./is-transcript.ts";
 
 export interface MeaningRequest {
   readonly input: RunAgentInput;
   readonly principal: Principal;
+  /** What the thread shows while no leg of it is open. */
+  readonly shown: readonly Message[];
   /** Whether a request without a message starts a run on a thread that has had one. */
   readonly emptyRequest: "hydrate" | "run";
   /** The first entries of a new run, should it come to that. */
@@ -64,10 +67,11 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
 }
 
 export function legRequest(
-  { input, principal }: Pick<MeaningRequest, "input" | "principal">,
+  { input, principal, shown }: Pick<MeaningRequest, "input" | "principal" | "shown">,
   added: Added,
 ): LegRequest {
   return {
+    ...(!isTranscript(input.messages, [...shown, ...added.results, ...added.messages]) && { isBehind: true }),
     runId: input.runId,
     ...added,
     tools: input.tools,

@@ -1,0 +1,67 @@
+/** Deliberate faults, as changes of the product's sources on their way into a server's bundle. A campaign that does not see them is worth nothing. */
+
+export interface Replacement {
+  /** Relative to the product's sources. */
+  readonly file: string;
+  readonly old: string;
+  readonly new: string;
+}
+
+/** By name: what is broken, and how. */
+export const breaks: Readonly<
+  Record<string, { readonly what: string; readonly replacements: readonly Replacement[] }>
+> = {
+  "attempt-late": {
+    what: "an attempt is not durable before its body runs",
+    replacements: [
+      {
+        file: "runtime/call-runner.ts",
+        old: "      session.add(entries);\n      await session.committed();\n    } else {",
+        new: "      session.add(entries);\n    } else {",
+      },
+      {
+        // Commits that gather for a while do no harm to those who wait for them.
+        file: "runtime/run-log.ts",
+        old: "this.#flush ??= Promise.resolve().then(",
+        new: "this.#flush ??= new Promise<void>((resolve) => setTimeout(resolve, 50)).then(",
+      },
+    ],
+  },
+  "end-first": {
+    what: "a retraction ends what is open before the snapshot takes it off the screen",
+    replacements: [
+      {
+        file: "log/retract.ts",
+        old: '    ...(changes ? [snapshot] : []),\n    ...endsOf(open, (item) => item.kind !== "step" && item.kind !== "subagent"),',
+        new: '    ...endsOf(open, (item) => item.kind !== "step" && item.kind !== "subagent"),\n    ...(changes ? [snapshot] : []),',
+      },
+    ],
+  },
+  "raw-replay": {
+    what: "a reader without a cursor gets the run's frames again, not a prelude",
+    replacements: [
+      {
+        file: "runtime/follow.ts",
+        old: "if (after === null) yield connection.prelude();",
+        new: "if (after === null) yield connection.sent(await missedBetween(threads, run, -1, joined.head));",
+      },
+    ],
+  },
+  "write-again": {
+    what: "a write whose outcome is unknown runs again",
+    replacements: [
+      {
+        file: "runtime/decide.ts",
+        old: 'if (effect === "write" && failed.applied === "unknown") {',
+        new: "if (false) {",
+      },
+    ],
+  },
+};
+
+/** @throws when the text is not there exactly once: the product has changed, and the fault has to be put anew */
+export function replaced(source: string, { file, old, new: replacement }: Replacement): string {
+  const parts = source.split(old);
+  if (parts.length !== 2) throw new Error(`${file} holds ${parts.length - 1} times what the break replaces: ${old}`);
+  return parts.join(replacement);
+}

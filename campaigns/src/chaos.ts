@@ -1,0 +1,4 @@
+import process from "node:process";
+import { command } from "./command.ts";
+
+process.exitCode = await command("chaos");

@@ -1,0 +1,30 @@
+import type { Message } from "../protocol/events.ts";
+import { type Json, jsonEqual } from "../protocol/json.ts";
+
+/**
+ * Whether a client's messages are those that its thread shows. Of some turns it may have seen nothing: they were driven by an answer from the
+ * inbox, or ended while it was away. Reasoning and activities do not count, since not every client sends them back.
+ */
+export function isTranscript(messages: readonly Message[], shown: readonly Message[]): boolean {
+  const held = new Map(messages.filter(isSaid).map((message) => [message.id, message]));
+  const said = shown.filter(isSaid);
+  return held.size === said.length && said.every((message) => isSame(held.get(message.id), message));
+}
+
+function isSaid({ role }: Message): boolean {
+  return role === "user" || role === "assistant" || role === "tool";
+}
+
+function isSame(held: Message | undefined, shown: Message): boolean {
+  return held !== undefined && jsonEqual(contentOf(held), contentOf(shown));
+}
+
+function contentOf(message: Message): Json {
+  const calls = message.role === "assistant" ? message.toolCalls : undefined;
+  return {
+    role: message.role,
+    content: (message.content || null) as Json,
+    calls: (calls ?? []).map(({ id, function: { name, arguments: args } }) => ({ id, name, args })),
+    of: message.role === "tool" ? message.toolCallId : null,
+  };
+}
