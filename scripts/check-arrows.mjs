@@ -36,7 +36,7 @@ const ARROWS = {
 const TESTING = "testing";
 
 /** @type {Record<string, readonly string[]>} */
-const FACES = { store: ["store/store.ts"] };
+const FACES = { store: ["store/store.ts", "store/errors.ts"] };
 /** The one file that composes chooses among implementations. */
 const COMPOSER = "http/create-runtime.ts";
 

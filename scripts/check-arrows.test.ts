@@ -136,7 +136,7 @@ describe("arrows between rooms", () => {
 describe("the store's face", () => {
   test("a room sees the interface, not an implementation", () => {
     expect(arrow("runtime/driver.ts", "store/sqlite/store.ts", "import type { X } from")).toEqual([
-      "runtime/driver.ts:1 runtime → store/sqlite/store.ts is not allowed: of store, other rooms see store/store.ts",
+      "runtime/driver.ts:1 runtime → store/sqlite/store.ts is not allowed: of store, other rooms see store/store.ts, store/errors.ts",
     ]);
   });
 

@@ -3,6 +3,7 @@ import { agent, createRuntime, type Served, serve, suspend, tool } from "perdure
 import { scriptedModel } from "perdure/testing";
 import { expect, it, onTestFinished } from "vitest";
 import { z } from "zod";
+import { isTranscript } from "../../src/runtime/is-transcript.ts";
 import { ask } from "./rig.ts";
 import { type StockClient, stockClient, versions } from "./stock-clients.ts";
 
@@ -92,4 +93,14 @@ it("a client that has seen everything is not sent it again", async () => {
   client.add({ id: "u1", role: "user", content: "and now?" });
   const next = await client.run({ runId: "r2" });
   expect([...types, ...next.types]).not.toContain("MESSAGES_SNAPSHOT");
+});
+
+it("a greeting that a front end made for itself stays on its screen", () => {
+  const greeting = { id: "hello", role: "assistant", content: "How can I help?" } as const;
+  const user = { id: "u", role: "user", content: "go" } as const;
+  expect(isTranscript([greeting, user], [user])).toBe(true);
+  expect(isTranscript([greeting], [user])).toBe(false);
+  // What we have said and then taken back is no greeting.
+  const stale = { ...greeting, id: "01a2295b-656f-7c13-b965-57921e2e81f9:0:m0" };
+  expect(isTranscript([stale, user], [user])).toBe(false);
 });

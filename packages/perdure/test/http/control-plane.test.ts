@@ -281,7 +281,7 @@ describe("the inbox", () => {
   it("of two who say different things at once, one is taken and the other learns who won", async () => {
     const { answer, done, ledger } = await asked("20000");
     const answers = await Promise.all([answer(yes, BOB), answer(no, as("zoe", ["answer", BOSS]))]);
-    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409]);
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200, 409]));
     const winner = answers[0]?.status === 200 ? "bob" : "zoe";
     const loser = answers.find(({ status }) => status === 409);
     expect(loser && errorOf(loser)).toMatchObject({ details: { by: winner } });

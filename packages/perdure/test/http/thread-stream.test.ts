@@ -72,7 +72,7 @@ describe("a thread of two turns", () => {
 
   it("a cursor that is unknown, foreign, of the future or none at all means none", async () => {
     const prelude = await read();
-    const [uid = "", seq, runId] = JSON.parse(atob(whole.at(-1)?.cursor ?? "")) as [string, number, string];
+    const [uid, seq, runId] = JSON.parse(atob(whole.at(-1)?.cursor ?? "")) as [string, number, string];
     const made = (...parts: unknown[]) => Buffer.from(JSON.stringify(parts)).toString("base64url");
     await ask(`${server.url}/agents/desk`, { body: JSON.stringify(fresh({ messages: [says("u1", "1")] })) });
     const otherText = await ask(`${server.url}/agents/desk`, {

@@ -79,6 +79,7 @@ function mean(
   { by = ann, emptyRequest = "hydrate" }: { by?: Principal; emptyRequest?: "hydrate" | "run" } = {},
 ) {
   return meaning(viewOf(thread), {
+    shown: [],
     input: {
       ...{ threadId: "t", runId: "r", messages: [], tools: [], context: [], state: {}, forwardedProps: {} },
       ...input,

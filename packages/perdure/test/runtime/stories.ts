@@ -195,7 +195,7 @@ export const suspension: Story = {
   answer: () => ({ status: "resolved", payload: { account: "42" } }),
 };
 
-export const plainSuspension: Story = {
+const plainSuspension: Story = {
   name: "a suspension whose answer is the output",
   agent: (life) =>
     desk(
@@ -247,7 +247,7 @@ export const unknownWrite = (says: "what is true" | "unknown"): Story => ({
   }),
 });
 
-export const editedApproval: Story = {
+const editedApproval: Story = {
   name: "a write whose arguments a human changes, and about which nobody knows",
   agent: (life) =>
     desk(
