@@ -15,6 +15,9 @@ export function never<T>(): Promise<T> {
   return new Promise<T>(() => {});
 }
 
+/** One turn of the event loop. */
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
 /** The operations that change what the store holds. */
 const COMMITS = new Set<PropertyKey>(["append", "post", "answer", "put", "claim"]);
 
@@ -63,18 +66,18 @@ export class Mortal {
     if (name === "watch") return call(args);
     if (this.#isDead || this.#isDying) return never();
     const make = (): Promise<unknown> => this.#answered(() => this.#commit(name, asDriver(name, args), call));
-    const { gate } = this;
-    if (gate === undefined || (name !== "append" && name !== "claim")) return make();
-    if (name === "claim") return gate().then(make);
-    // Appends are committed in the order of their calls, so one that waits holds the next one back.
-    const appended = this.#lastAppend.then(gate).then(make);
-    this.#lastAppend = appended.catch(() => {});
+    if (name === "claim") return this.gate === undefined ? make() : this.gate().then(make);
+    if (name !== "append") return make();
+    // A commit takes its time, in which whoever does not wait for it goes on. Those of one caller are made in the order of its calls.
+    const appended = this.#lastAppend.then(turn).then(this.gate).then(make);
+    this.#lastAppend = Promise.race([appended.catch(() => {}), this.died]);
     return appended;
   }
 
   #commit(name: PropertyKey, args: readonly unknown[], call: (args: readonly unknown[]) => unknown): unknown {
     const { death } = this;
     if (!COMMITS.has(name)) return call(args);
+    if (this.#isDead || this.#isDying) return never();
     if (death?.when === "before" && this.commits === death.commits) {
       this.die();
       return never();
