@@ -81,7 +81,6 @@ function mean(
   { by = ann, emptyRequest = "hydrate" }: { by?: Principal; emptyRequest?: "hydrate" | "run" } = {},
 ) {
   return meaning(viewOf(thread), {
-    shown: [],
     input: {
       ...{ threadId: "t", runId: "r", messages: [], tools: [], context: [], state: {}, forwardedProps: {} },
       ...input,
@@ -285,6 +284,7 @@ describe("a client that does not hold what the thread shows begins its leg with 
   const said = { id: "a", role: "assistant", content: "Hello." } as const;
   const thread: Thread = { run: resting, holds: ["u"], shown: [user("u"), said] };
   const next = user("v");
+  const TAKEN_BACK = "01a2298a-1b2c-7d3e-8f40-0123456789ab:2:m0";
 
   test.each<[string, readonly Message[], true | undefined]>([
     ["it holds all of it", [user("u"), said, next], undefined],
@@ -292,7 +292,8 @@ describe("a client that does not hold what the thread shows begins its leg with 
     ["it holds none of it", [next], true],
     ["it lacks what was said last", [user("u"), next], true],
     ["it holds half of a message", [user("u"), { ...said, content: "Hel" }, next], true],
-    ["it holds what was taken back", [user("u"), said, { ...said, id: "b" }, next], true],
+    ["it holds a greeting of its own", [{ ...said, id: "hello" }, user("u"), said, next], undefined],
+    ["it holds what was taken back", [user("u"), said, { ...said, id: TAKEN_BACK }, next], true],
   ])("%s", (_, messages, isBehind) => {
     const meant = mean(thread, { messages: [...messages] });
     expect(meant).toMatchObject({ is: "leg", request: { messages: [next] } });
