@@ -94,22 +94,33 @@ class Campaign {
   ) {}
 
   async run(): Promise<Report> {
-    const random = this.random.fork("kills");
     await this.server.start();
     const working = Promise.all(Array.from({ length: IN_FLIGHT }, () => this.#work()));
+    try {
+      await this.#killAgainAndAgain(working);
+    } catch (error) {
+      // A server that does not start again is waited for by nobody.
+      this.#over.abort();
+      throw error;
+    }
+    const patience = setTimeout(() => this.#over.abort(), PATIENCE);
+    await working;
+    clearTimeout(patience);
+    return this.#report();
+  }
+
+  /** Until it is enough. Leaves a server that nobody kills any more. */
+  async #killAgainAndAgain(working: Promise<unknown>): Promise<void> {
+    const random = this.random.fork("kills");
     while (!this.#isEnough()) {
       await Promise.race([this.#killDue(random), this.server.died, working]);
       await this.server.kill();
       this.#kills++;
       await this.server.start(random.chance(0.5) ? random.between(1, 8) : 0);
     }
-    // The last one is killed by nobody, not by itself either.
+    // The one that runs now may have an aim.
     await this.server.kill();
     await this.server.start();
-    const patience = setTimeout(() => this.#over.abort(), PATIENCE);
-    await working;
-    clearTimeout(patience);
-    return this.#report();
   }
 
   #report(): Report {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { agent } from "perdure";
 import { scriptedModel } from "perdure/testing";
 import { expect, onTestFinished, test } from "vitest";
-import type { RunAgentInput } from "../../src/protocol/events.ts";
+import type { Message, RunAgentInput } from "../../src/protocol/events.ts";
 import { encodeSse } from "../../src/protocol/sse.ts";
 import { Engine } from "../../src/runtime/engine.ts";
 import { Streams } from "../../src/runtime/streams.ts";
@@ -45,8 +45,9 @@ async function conversation(): Promise<readonly Turn[]> {
   const streams = new Streams(engine, new AbortController().signal);
   const Driver = await loadDriver();
   const turns: Turn[] = [];
+  const messages: Message[] = [];
   for (let turn = 1; turn <= TURNS; turn++) {
-    const input = request(turn);
+    const input = request(turn, messages);
     const posted = await engine.post(talker, input, USER);
     let sent = 0;
     let frames = 0;
@@ -54,6 +55,8 @@ async function conversation(): Promise<readonly Turn[]> {
       for (const { event, cursor } of batch) {
         sent += Buffer.byteLength(encodeSse(event, cursor));
         frames++;
+        if (event.type === "TEXT_MESSAGE_START")
+          messages.push({ id: event.messageId, role: "assistant", content: ANSWER });
       }
     }
     const db = new SqliteDatabase(Driver, file);
@@ -65,14 +68,15 @@ async function conversation(): Promise<readonly Turn[]> {
   return turns;
 }
 
-function request(turn: number): RunAgentInput {
-  // As long at the last turn as at the first, so that nothing but the store can grow.
+/** As a stock client asks: with everything that it holds. What the thread knows of it is not stored again. */
+function request(turn: number, messages: Message[]): RunAgentInput {
   const id = String(turn).padStart(3, "0");
+  messages.push({ id: `user-${id}`, role: "user", content: "?".repeat(100) });
   return {
     threadId: "t",
     runId: `run-${id}`,
     state: {},
-    messages: [{ id: `user-${id}`, role: "user", content: "?".repeat(100) }],
+    messages: [...messages],
     tools: [],
     context: [],
     forwardedProps: {},

@@ -1,7 +1,7 @@
 /** Every rule of what a POST means, as a table: the thread as it is, the request, and what comes of it. */
 import { describe, expect, test } from "vitest";
 import type { Added, Interrupt } from "../../src/log/entries.ts";
-import type { RunAgentInput, UserMessage } from "../../src/protocol/events.ts";
+import type { Message, RunAgentInput, UserMessage } from "../../src/protocol/events.ts";
 import type { Principal } from "../../src/protocol/words.ts";
 import { meaning } from "../../src/runtime/meaning.ts";
 import type { Closed, Run, ThreadView } from "../../src/store/store.ts";
@@ -45,6 +45,8 @@ interface Thread {
   readonly known?: Partial<Added> & { readonly uid?: string };
   /** Ids of the user messages that the thread has. */
   readonly holds?: readonly string[];
+  /** What the thread shows; by default what the request has of it. */
+  readonly shown?: readonly Message[];
   readonly closed?: Readonly<Record<string, Partial<Closed>>>;
 }
 
@@ -79,12 +81,12 @@ function mean(
   { by = ann, emptyRequest = "hydrate" }: { by?: Principal; emptyRequest?: "hydrate" | "run" } = {},
 ) {
   return meaning(viewOf(thread), {
-    shown: [],
     input: {
       ...{ threadId: "t", runId: "r", messages: [], tools: [], context: [], state: {}, forwardedProps: {} },
       ...input,
     },
     principal: by,
+    shown: thread.shown ?? (input.messages ?? []).filter(({ id }) => thread.holds?.includes(id)),
     emptyRequest,
     first: (added) => [{ kind: "memo", transformer: "added", value: added.messages.map(({ id }) => id) }],
   });
@@ -275,5 +277,26 @@ describe("4. no new user messages", () => {
 
   test("a retry of the last user message under a new run id, after its run has ended, does not ask the model again", () => {
     expect(mean({ run: over, holds: ["u"] }, { messages: [user("u")] })).toMatchObject({ is: "hydrate" });
+  });
+});
+
+describe("a client that does not hold what the thread shows begins its leg with it", () => {
+  const said = { id: "a", role: "assistant", content: "Hello." } as const;
+  const thread: Thread = { run: resting, holds: ["u"], shown: [user("u"), said] };
+  const next = user("v");
+  const TAKEN_BACK = "01a2298a-1b2c-7d3e-8f40-0123456789ab:2:m0";
+
+  test.each<[string, readonly Message[], true | undefined]>([
+    ["it holds all of it", [user("u"), said, next], undefined],
+    ["it holds reasoning besides", [user("u"), { id: "r", role: "reasoning", content: "Hm." }, said, next], undefined],
+    ["it holds none of it", [next], true],
+    ["it lacks what was said last", [user("u"), next], true],
+    ["it holds half of a message", [user("u"), { ...said, content: "Hel" }, next], true],
+    ["it holds a greeting of its own", [{ ...said, id: "hello" }, user("u"), said, next], undefined],
+    ["it holds what was taken back", [user("u"), said, { ...said, id: TAKEN_BACK }, next], true],
+  ])("%s", (_, messages, isBehind) => {
+    const meant = mean(thread, { messages: [...messages] });
+    expect(meant).toMatchObject({ is: "leg", request: { messages: [next] } });
+    expect(meant.is === "leg" && meant.request.isBehind).toBe(isBehind);
   });
 });
