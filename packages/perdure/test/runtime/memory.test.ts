@@ -9,7 +9,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { sqlite } from "../../src/store/sqlite.ts";
 
-const RUNS = 1_000;
+const RUNS = 400;
 const AT_ONCE = 20;
 
 const lookUp = tool({
@@ -32,7 +32,7 @@ const support = agent({
 setFlagsFromString("--expose-gc");
 const collect: () => void = runInNewContext("gc");
 
-test("2,000 finished runs leave no more on the heap than 1,000 did", async () => {
+test("twice as many finished runs leave no more on the heap", async () => {
   const folder = await mkdtemp(join(tmpdir(), "perdure-memory-"));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const runtime = createRuntime({ agents: [support], store: sqlite(join(folder, "store.db")) });
@@ -58,7 +58,6 @@ test("2,000 finished runs leave no more on the heap than 1,000 did", async () =>
   // The first ones compile the code and fill what is kept on purpose.
   const before = await heapAfter(RUNS);
   const after = await heapAfter(RUNS);
-  console.log((after - before) / RUNS);
   // One run's log is 10 KB, and what it comes to twice that: a run that stays would be seen.
-  expect(after - before).toBeLessThan(1_024 * RUNS);
+  expect(after - before).toBeLessThan(2_048 * RUNS);
 });
