@@ -55,7 +55,7 @@ export async function* follow(
     const connection = new Connection(options, run);
     if (after === null) yield connection.prelude();
     // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
-    else yield connection.sent(await missedBetween(threads, options.run, after, joined.head));
+    else yield connection.sent(await missedBetween(threads, options.run, after, joined.run.head));
     while (!connection.isDone) {
       const news = await mailbox.next();
       if (news === undefined) {
