@@ -1,5 +1,4 @@
 /** The one place where agents, rules of access and transport meet. */
-import { setMaxListeners } from "node:events";
 import type { ServerResponse } from "node:http";
 import { Hono } from "hono";
 import { cors } from "hono/cors";
@@ -80,8 +79,6 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   const isOpen = options.authorize !== undefined;
   const origins = options.cors?.origins ?? [];
   const closing = new AbortController();
-  // Each open stream listens.
-  setMaxListeners(0, closing.signal);
   const engine = new Engine({
     ...sources,
     ...{ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) },

@@ -52,12 +52,17 @@ export class ToolLog extends PerdureError {
 
 /** Rejects when the signal fires first; the body is left behind then. */
 export async function orAborted<T>(body: Promise<T>, signal: AbortSignal): Promise<T> {
+  let stop = (): void => {};
   const aborted = new Promise<never>((_, reject) => {
-    const stop = (): void => reject(isTimeout(signal.reason) ? new TimedOut() : signal.reason);
-    if (signal.aborted) stop();
-    else signal.addEventListener("abort", stop, { once: true });
+    stop = () => reject(isTimeout(signal.reason) ? new TimedOut() : signal.reason);
   });
-  return await Promise.race([body, aborted]);
+  if (signal.aborted) stop();
+  else signal.addEventListener("abort", stop, { once: true });
+  try {
+    return await Promise.race([body, aborted]);
+  } finally {
+    signal.removeEventListener("abort", stop);
+  }
 }
 
 function isTimeout(reason: unknown): boolean {

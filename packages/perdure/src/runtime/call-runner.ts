@@ -36,6 +36,7 @@ import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { sha256 } from "./hash.ts";
 import { UNKNOWN_WRITE } from "./interrupts.ts";
+import { anyOf, timeLimit } from "./signals.ts";
 
 /** What a driver has found out about calls, and does not ask again. */
 interface Notes {
@@ -148,14 +149,14 @@ export class CallRunner {
     const { path } = call;
     const { run, committed } = session.state;
     const draft = session.drafts.fork(path, committed, () => session.showState(path));
-    const timeout = AbortSignal.timeout(Math.max(1, deadline - this.#options.now()));
-    const stop = AbortSignal.any([signal, timeout]);
+    const timeout = timeLimit(Math.max(1, deadline - this.#options.now()));
+    const stop = anyOf(signal, timeout.signal);
     const lane = new Lane(path, run.uid, () => false);
     const ctx = new AttemptContext(
       { outlet: session.outlet, state: draft, lane },
       {
         ...{ run: run.uid, path, epoch: session.epoch, attempt: n, toolName: tool.name, toolCallId: call.id },
-        ...{ idempotencyKey: key, signal: stop },
+        ...{ idempotencyKey: key, signal: stop.signal },
         log: (message, data) => this.#options.report(new ToolLog(tool.name, message, data), run.uid),
       },
     );
@@ -165,7 +166,7 @@ export class CallRunner {
           ? tool.callJson(input, ctx)
           : tool.resumeJson(answer, input, ctx).then((output) => ({ type: "output" as const, output }));
       // A body that ignores its signal is left behind; a write's late result still counts while nothing else has (P3).
-      const outcome = await orAborted(body, tool.effect === "write" ? timeout : stop);
+      const outcome = await orAborted(body, tool.effect === "write" ? timeout.signal : stop.signal);
       if (!this.#session.isRunning(path, n)) return this.#late(call);
       if (outcome.type === "suspend") this.#suspend(call, tool, outcome, draft);
       else this.#succeed(call, tool, input, outcome.output, draft, phase);
@@ -174,6 +175,8 @@ export class CallRunner {
       if (!this.#session.isRunning(path, n)) return this.#late(call);
       this.#fail(call, tool, input, n, error);
     } finally {
+      stop.release();
+      timeout.release();
       session.drafts.drop(path);
     }
   }
@@ -277,6 +280,8 @@ export class CallRunner {
     let judgement: Judgement<Json> = { applied: "unknown" };
     if (tool !== undefined) {
       const { run, committed } = session.state;
+      const timeout = timeLimit(tool.policy.timeout);
+      const stop = anyOf(signal, timeout.signal);
       const ctx = new AttemptContext(
         {
           outlet: session.outlet,
@@ -294,7 +299,7 @@ export class CallRunner {
           },
           ...{
             idempotencyKey: attempt.key ?? "",
-            signal: AbortSignal.any([signal, AbortSignal.timeout(tool.policy.timeout)]),
+            signal: stop.signal,
           },
           log: (message, data) => this.#options.report(new ToolLog(tool.name, message, data), run.uid),
         },
@@ -306,6 +311,8 @@ export class CallRunner {
         // Whatever went wrong in asking says nothing about the write.
         this.#options.report(error, run.uid);
       } finally {
+        stop.release();
+        timeout.release();
         session.drafts.drop(call.path);
       }
     }

@@ -11,6 +11,7 @@ import type { AGUIEvent } from "../protocol/events.ts";
 import type { Run } from "../store/store.ts";
 import { encodeCursor } from "./cursor.ts";
 import type { FeedReader, Feeds, Sent, Shown } from "./feed.ts";
+import { anyOf } from "./signals.ts";
 import type { Threads } from "./threads.ts";
 
 export interface FollowOptions {
@@ -35,10 +36,13 @@ export async function* follow(
   options: FollowOptions,
 ): AsyncGenerator<readonly Sent[], void> {
   const { as, after, gone, stopping } = options;
-  const mailbox = new Mailbox(AbortSignal.any([gone, stopping]));
-  const { run: joined, leave } = await feeds.join(options.run, mailbox);
+  const over = anyOf(gone, stopping);
+  const mailbox = new Mailbox(over.signal);
+  let leave = (): void => {};
   try {
-    let run = joined;
+    const joined = await feeds.join(options.run, mailbox);
+    leave = joined.leave;
+    let { run } = joined;
     // A leg that was asked for begins when a driver has taken the request in. A prelude before that would end with the leg before it.
     while (after === null && as !== null && run.legs < as.leg && run.finished === null) {
       const news = await mailbox.next();
@@ -51,7 +55,7 @@ export async function* follow(
     const connection = new Connection(options, run);
     if (after === null) yield connection.prelude();
     // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
-    else yield connection.sent(await missedBetween(threads, options.run, after, joined.head));
+    else yield connection.sent(await missedBetween(threads, options.run, after, joined.run.head));
     while (!connection.isDone) {
       const news = await mailbox.next();
       if (news === undefined) {
@@ -63,6 +67,7 @@ export async function* follow(
     }
   } finally {
     leave();
+    over.release();
   }
 }
 

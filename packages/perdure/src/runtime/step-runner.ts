@@ -8,6 +8,7 @@ import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { modelAttempt } from "./model-attempt.ts";
 import { LeaseLostError } from "./run-log.ts";
+import { anyOf } from "./signals.ts";
 
 interface Live {
   readonly abort: AbortController;
@@ -73,7 +74,8 @@ export class StepRunner {
     const abort = new AbortController();
     const live: Live = { abort, isHarmless, done: Promise.resolve() };
     this.#live.set(path, live);
-    live.done = body(AbortSignal.any([abort.signal, this.#session.signal]))
+    const stop = anyOf(abort.signal, this.#session.signal);
+    live.done = body(stop.signal)
       .catch((error: unknown) => {
         if (error instanceof LeaseLostError) return;
         this.#options.report(error, this.#session.state.run.uid);
@@ -81,6 +83,7 @@ export class StepRunner {
         this.#session.lose(error);
       })
       .finally(() => {
+        stop.release();
         this.#live.delete(path);
         this.#session.wake();
       });

@@ -6,6 +6,7 @@ import { type Cursor, decodeCursor } from "./cursor.ts";
 import type { Engine } from "./engine.ts";
 import { Feeds, type Sent } from "./feed.ts";
 import { type FollowOptions, follow } from "./follow.ts";
+import { anyOf } from "./signals.ts";
 
 export type Batches = AsyncGenerator<readonly Sent[], void>;
 
@@ -120,16 +121,16 @@ export class Streams {
         hinted = resolve;
       });
       const unwatch = this.#engine.store.watch({ thread: key }, hinted);
-      const over = AbortSignal.any([this.#stopping, gone]);
-      over.addEventListener("abort", hinted, { once: true });
+      const over = anyOf(this.#stopping, gone);
+      over.signal.addEventListener("abort", hinted, { once: true });
       try {
         const { items } = await this.#engine.store.runs({ ...key, limit: 100 });
         const next = items.filter(({ turn }) => turn > run.turn).at(-1);
-        if (next !== undefined || !isFollowing || over.aborted) return next;
+        if (next !== undefined || !isFollowing || over.signal.aborted) return next;
         await hint;
       } finally {
         unwatch();
-        over.removeEventListener("abort", hinted);
+        over.release();
       }
     }
   }
