@@ -141,7 +141,7 @@ describe("a client's tool", () => {
     expect(pending).toMatchObject({ outcome: { type: "success", pendingToolCallIds: ["pick"] } });
     const both = [...result("t1", "blue").messages, ...result("t2", "red").messages];
     const end = eventsOf((await user.post({ tools, messages: both })).text);
-    expect(end.map(({ type }) => type)).toEqual(["RUN_STARTED", "RUN_FINISHED"]);
+    expect(end.map(({ type }) => type)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
     expect(end.at(-1)).toMatchObject({ result: "blue" });
     const late = eventsOf((await user.post({ tools, ...result("t3", "red") })).text);
     expect(late.at(-1)).toMatchObject({ type: "RUN_FINISHED", result: "blue" });
