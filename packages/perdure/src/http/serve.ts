@@ -1,4 +1,5 @@
 import type { Server } from "node:http";
+import type { Socket } from "node:net";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Runtime } from "./create-runtime.ts";
 import { isLoopback } from "./guard.ts";
@@ -48,6 +49,13 @@ export async function serve(
   const errorHandler = () => problem(400, "BAD_REQUEST", "this is not an HTTP request that can be answered");
   const listener = getRequestListener(runtime.fetch, { overrideGlobalObjects: false, errorHandler });
   const server: Server = createServer((request, response) => void listener(request, response));
+  // Clients open connections ahead of need. Node takes one that has not seen a request for a busy one, and would wait for its end.
+  const unused = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    unused.add(socket);
+    socket.once("close", () => unused.delete(socket));
+  });
+  server.on("request", ({ socket }) => unused.delete(socket));
   await new Promise<void>((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => reject(listenError(error, port, hostname)));
     server.listen(port, hostname, resolve);
@@ -59,6 +67,7 @@ export async function serve(
     unwatch();
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     await runtime.close();
+    for (const socket of unused) socket.destroy();
     // Connections that were kept alive end with their streams; those of readers who have stopped reading never would.
     const idle = setInterval(() => server.closeIdleConnections(), 50);
     const cut = setTimeout(() => server.closeAllConnections(), linger);

@@ -19,6 +19,8 @@ export interface StockClient {
     runId?: string;
     resume?: ResumeEntry[];
     tools?: unknown[];
+    /** Closes the connection at the first event of this type. */
+    cutAt?: string;
   }): Promise<{ result: unknown; types: string[]; asked: Asked[] }>;
 }
 
@@ -37,6 +39,7 @@ export interface StockOptions {
 
 /** What all three classes have, whatever else their types say. */
 interface AnyHttpAgent {
+  abortRun(): void;
   messages: unknown[];
   state: unknown;
   runAgent(
@@ -74,7 +77,7 @@ export function stockClient(version: Version, { url, threadId = "thread", state 
       return agent.state;
     },
     add: (message) => void agent.messages.push(message),
-    async run({ resume, ...parameters } = {}) {
+    async run({ resume, cutAt, ...parameters } = {}) {
       const types: string[] = [];
       let asked: Asked[] = [];
       if (agent instanceof ResumingAgent045) agent.resume = resume;
@@ -83,6 +86,7 @@ export function stockClient(version: Version, { url, threadId = "thread", state 
         {
           onEvent({ event }) {
             types.push(event.type);
+            if (event.type === cutAt && types.filter((type) => type === cutAt).length === 1) agent.abortRun();
             asked = event.outcome?.interrupts ?? [];
           },
         },

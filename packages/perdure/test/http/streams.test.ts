@@ -1,4 +1,5 @@
 /** What the stream is on the wire, over real sockets: headers, bytes, silence, slow readers, and readers that leave. */
+import { connect } from "node:net";
 import { agent, memory, type RunContext } from "perdure";
 import { describe, expect, it } from "vitest";
 import {
@@ -314,6 +315,17 @@ describe("the end of a connection", () => {
     for (const answer of answers) await answer.text();
     await server.close();
     await expect(fetch(server.url)).rejects.toThrow();
+  });
+
+  it("close() does not wait for a connection that was opened ahead and never used", async () => {
+    const server = await served({}, { linger: 60_000 });
+    const socket = connect(server.port, "127.0.0.1");
+    await new Promise((resolve) => socket.once("connect", resolve));
+    // What comes next over another one shows that the server has seen the first.
+    await ask(`${server.url}/healthz`, { method: "GET" });
+    const gone = new Promise((resolve) => socket.once("close", resolve).resume());
+    await server.close();
+    await gone;
   });
 
   it("close() does not wait for the connection of a stream that it has just ended, though it would be kept alive", async () => {

@@ -218,10 +218,13 @@ function cancelSeq(log: readonly Entry[]): number {
 test("a client's result counts wherever it falls, and its call is not pending any more", async () => {
   for (let n = 1; ; n++) {
     let call: string | undefined;
+    let row = "";
     const { life, store, run, deed, client } = await interfere(clientTool, n, {
       async due(below, { uid }) {
         const entries = fold(await logOf(below, { uid } as Run));
-        call = [...entries.interrupts.values()].find(({ kind }) => kind === "client-tool")?.toolCallId;
+        const open = [...entries.interrupts.values()].find(({ kind }) => kind === "client-tool");
+        call = open?.toolCallId;
+        row = `${uid}:client:${open?.path}`;
         return call !== undefined;
       },
       async does(one) {
@@ -234,8 +237,7 @@ test("a client's result counts wherever it falls, and its call is not pending an
       },
       // A new leg is answered when its driver has begun it, who may be waiting at this barrier.
       async done(below) {
-        while ((await below.question(call ?? ""))?.closed === null)
-          await new Promise((resolve) => setImmediate(resolve));
+        while ((await below.question(row))?.closed === null) await new Promise((resolve) => setImmediate(resolve));
       },
     });
     if (deed === undefined) {

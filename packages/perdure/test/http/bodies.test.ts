@@ -1,0 +1,279 @@
+/** What a thread remembers of an agent with a body of its own: questions, answers, client calls, and what a crash has cut. */
+import { agent, createRuntime, memory, type RunContext } from "perdure";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { z } from "zod";
+import { desk } from "./desk.ts";
+import {
+  type Answer,
+  ask,
+  deferred,
+  ended,
+  eventsOf,
+  framesOf,
+  fresh,
+  json,
+  open,
+  readUntil,
+  served,
+  serving,
+  withoutUids,
+} from "./rig.ts";
+
+const says = (id: string, content: string) => ({ id, role: "user", content });
+const codeOf = ({ status, text }: Answer) => ({
+  status,
+  ...(JSON.parse(text) as { error: { code: string; details?: unknown } }).error,
+});
+
+/** A front end on a thread of its own, as raw as can be. */
+function frontEnd(at: string) {
+  const base = fresh({});
+  let runs = 0;
+  return {
+    threadId: base.threadId,
+    async post(more: object = {}): Promise<Answer> {
+      return await ask(at, { body: JSON.stringify({ ...base, runId: `r${++runs}`, ...more }) });
+    },
+  };
+}
+
+function asked(answer: Answer): string[] {
+  const last = eventsOf(answer.text).at(-1);
+  return last?.type === "RUN_FINISHED" && last.outcome?.type === "interrupt"
+    ? last.outcome.interrupts.map(({ id }) => id)
+    : [];
+}
+
+const resolved = (ids: readonly string[], payload: unknown) => ({
+  resume: ids.map((interruptId) => ({ interruptId, status: "resolved", payload })),
+});
+
+describe("questions of a body", () => {
+  const Name = z.string();
+  const quiz = async (ctx: RunContext): Promise<unknown> => {
+    const name = ctx.resumeFor("name", Name);
+    if (name === undefined) return ctx.interrupt({ id: "name", message: "Your name?", schema: Name });
+    const age = ctx.resumeFor("age", z.number());
+    if (age === undefined)
+      return ctx.interrupt({ id: "age", message: `How old are you, ${name.payload}?`, schema: z.number() });
+    return `${name.payload} is ${age.payload}`;
+  };
+
+  it("one after another: each leg sees all the answers that the run has got", async () => {
+    const { url } = await served({ quiz });
+    const user = frontEnd(`${url}/agents/quiz`);
+    const first = asked(await user.post());
+    const second = await user.post(resolved(first, "Ada"));
+    expect(eventsOf(second.text).at(-1)).toMatchObject({
+      outcome: { interrupts: [{ message: "How old are you, Ada?" }] },
+    });
+    const third = await user.post(resolved(asked(second), 36));
+    expect(eventsOf(third.text).at(-1)).toMatchObject({ type: "RUN_FINISHED", runId: "r3", result: "Ada is 36" });
+    expect(withoutUids([...first, ...asked(second)])).toEqual(["#1:q:0:name", "#1:q:0:age"]);
+  });
+
+  it("the same question again is another question: its answer is the newest", async () => {
+    const { url } = await served({
+      stubborn: async (ctx) => {
+        const answer = ctx.resumeFor("sure", z.boolean());
+        if (answer?.payload !== true) return ctx.interrupt({ id: "sure", message: "Sure?", schema: z.boolean() });
+        return "sure";
+      },
+    });
+    const user = frontEnd(`${url}/agents/stubborn`);
+    const first = asked(await user.post());
+    const second = asked(await user.post(resolved(first, false)));
+    expect(withoutUids([first, second])).toEqual([["#1:q:0:sure"], ["#1:q:1:sure"]]);
+    const end = await user.post(resolved(second, true));
+    expect(eventsOf(end.text).at(-1)).toMatchObject({ outcome: { type: "success" }, result: "sure" });
+  });
+
+  it("refuse what cannot be taken, and stay open: a message instead, a wrong payload, an unknown id, another answer later", async () => {
+    const { url } = await served({ quiz });
+    const user = frontEnd(`${url}/agents/quiz`);
+    const first = asked(await user.post());
+    expect(codeOf(await user.post({ messages: [says("u1", "What?")] }))).toMatchObject({
+      status: 409,
+      code: "INTERRUPTS_OPEN",
+      details: { interrupts: first },
+    });
+    expect(codeOf(await user.post(resolved(first, 7)))).toMatchObject({ status: 422, code: "ANSWER_INVALID" });
+    expect(codeOf(await user.post(resolved(["nothing"], 7)))).toMatchObject({
+      status: 409,
+      code: "INTERRUPT_NOT_FOUND",
+    });
+    const twice = resolved([...first, ...first], "Ada");
+    expect(codeOf(await user.post(twice))).toMatchObject({ status: 422, code: "ANSWER_INVALID" });
+    const second = asked(await user.post(resolved(first, "Ada")));
+    expect(codeOf(await user.post(resolved(first, "Bob")))).toMatchObject({ status: 409, code: "INTERRUPT_ANSWERED" });
+    // The same answer again starts nothing, and is told what is open.
+    expect(asked(await user.post(resolved(first, "Ada")))).toEqual(second);
+  });
+
+  it("of another thread are unknown", async () => {
+    const { url } = await served({ quiz });
+    const [one, other] = [frontEnd(`${url}/agents/quiz`), frontEnd(`${url}/agents/quiz`)];
+    const first = asked(await one.post());
+    await other.post();
+    expect(codeOf(await other.post(resolved(first, "Ada")))).toMatchObject({
+      status: 409,
+      code: "INTERRUPT_NOT_FOUND",
+    });
+    expect(asked(await one.post(resolved(first, "Ada")))).toHaveLength(1);
+  });
+});
+
+describe("a client's tool", () => {
+  const tools = [{ name: "pick_colour", description: "Lets the user pick", parameters: { type: "object" } }];
+  const picks = async (ctx: RunContext): Promise<unknown> => {
+    const answer = ctx.messages.findLast(({ role }) => role === "tool");
+    if (answer !== undefined) return answer.content;
+    const call = ctx.toolCall("pick_colour", { id: "pick" });
+    call.argsJson({});
+    return call.end();
+  };
+  const result = (id: string, content: string) => ({ messages: [{ id, role: "tool", toolCallId: "pick", content }] });
+
+  it("answers in the next request; the first answer counts, another one is ignored", async () => {
+    const { url } = await served({ picks });
+    const user = frontEnd(`${url}/agents/picks`);
+    const pending = eventsOf((await user.post({ tools })).text).at(-1);
+    expect(pending).toMatchObject({ outcome: { type: "success", pendingToolCallIds: ["pick"] } });
+    const both = [...result("t1", "blue").messages, ...result("t2", "red").messages];
+    const end = eventsOf((await user.post({ tools, messages: both })).text);
+    expect(end.map(({ type }) => type)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
+    expect(end.at(-1)).toMatchObject({ result: "blue" });
+    const late = eventsOf((await user.post({ tools, ...result("t3", "red") })).text);
+    expect(late.at(-1)).toMatchObject({ type: "RUN_FINISHED", result: "blue" });
+  });
+
+  it("that nobody answers has a result that says so, when the user goes on instead", async () => {
+    const { url } = await served({ picks });
+    const user = frontEnd(`${url}/agents/picks`);
+    await user.post({ tools });
+    const next = eventsOf((await user.post({ tools, messages: [says("u1", "never mind")] })).text);
+    expect(next.find(({ type }) => type === "TOOL_CALL_RESULT")).toMatchObject({
+      toolCallId: "pick",
+      content: expect.stringContaining("not answered by the client"),
+    });
+    expect(next.at(-1)).toMatchObject({ type: "RUN_FINISHED" });
+  });
+
+  it("with the name of one of the server's is 422 TOOL_NAME_TAKEN, and nothing is begun", async () => {
+    const { agent: asking } = desk();
+    const { url } = await serving([asking]);
+    const user = frontEnd(`${url}/agents/desk`);
+    const clash = [{ name: "refund", description: "", parameters: { type: "object" } }];
+    expect(codeOf(await user.post({ tools: clash, messages: [says("u1", "5")] }))).toMatchObject({
+      status: 422,
+      code: "TOOL_NAME_TAKEN",
+    });
+    expect((await ask(`${url}/threads/${user.threadId}/stream`, { method: "GET" })).status).toBe(404);
+  });
+});
+
+describe("a request that was made before", () => {
+  let ran = 0;
+  const echo = async (ctx: RunContext): Promise<unknown> => {
+    ran++;
+    ctx.say(`You said ${ctx.lastUserText()}.`);
+    return ctx.lastUserText();
+  };
+
+  it("is answered with what came of it, under whatever run id it comes, and runs nothing", async () => {
+    const { url } = await served({ echo });
+    const user = frontEnd(`${url}/agents/echo`);
+    const messages = [says("u1", "hi")];
+    await user.post({ messages });
+    const before = ran;
+    for (const runId of ["r1", "another"]) {
+      expect(eventsOf((await user.post({ messages, runId })).text)).toMatchObject([
+        { type: "RUN_STARTED", runId },
+        { type: "STATE_SNAPSHOT" },
+        { type: "MESSAGES_SNAPSHOT", messages: [{ id: "u1" }, { content: "You said hi." }] },
+        { type: "RUN_FINISHED", runId, result: "hi" },
+      ]);
+    }
+    expect(ran).toBe(before);
+    expect(codeOf(await user.post({ runId: "r1", messages: [says("u2", "ho")] }))).toMatchObject({
+      status: 409,
+      code: "RUN_ID_REUSED",
+    });
+  });
+
+  it("is refused while a run is active, if it says something new", async () => {
+    const go = deferred();
+    const { url } = await served({ wait: () => go.promise });
+    const user = frontEnd(`${url}/agents/wait`);
+    const first = user.post({ messages: [says("u1", "one")] });
+    await ended(url, user.threadId, ["running"]);
+    expect(codeOf(await user.post({ messages: [says("u1", "one"), says("u2", "two")] }))).toMatchObject({
+      status: 409,
+      code: "RUN_ACTIVE",
+    });
+    go.resolve();
+    expect(eventsOf((await first).text).at(-1)).toMatchObject({ type: "RUN_FINISHED" });
+  });
+});
+
+describe("a failure", () => {
+  it("is reported with the run that it belongs to, whether anybody is connected or not", async () => {
+    const reported: unknown[] = [];
+    const { url } = await served(
+      {
+        broken: async () => {
+          throw new Error("the cause");
+        },
+      },
+      { onError: (error, run) => reported.push([String(error), run]) },
+    );
+    const user = frontEnd(`${url}/agents/broken`);
+    const events = eventsOf((await user.post()).text);
+    expect(events.at(-1)).toEqual({
+      type: "RUN_ERROR",
+      code: "INTERNAL",
+      message: expect.not.stringContaining("cause"),
+    });
+    const { uid } = await ended(url, user.threadId);
+    expect(reported).toEqual([["Error: the cause", { agent: "broken", threadId: user.threadId, runId: uid }]]);
+  });
+});
+
+describe("a crash", () => {
+  it("ends the leg of a body, at recovery, with RUN_INTERRUPTED: its blocks closed, what was shown kept, the thread free", async () => {
+    const store = memory();
+    const wait = agent({
+      name: "wait",
+      async run(ctx) {
+        if (ctx.lastUserText() === "again") return ctx.say("Here I am.");
+        ctx.step("work");
+        const message = ctx.message();
+        message.delta("half a sen");
+        return await new Promise(() => {});
+      },
+    });
+    const dying = await serving([wait], { store, drainGrace: 1 });
+    const request = fresh({ messages: [says("u1", "go")] });
+    const { response, abort } = await open(`${dying.url}/agents/wait`, { body: JSON.stringify(request) });
+    const begun = framesOf(await readUntil(response, "half a sen"));
+    abort();
+    // Nothing of the first driver reaches the store any more, as after a crash.
+    await store.close();
+    const next = createRuntime({ agents: [wait], store, onError: () => {} });
+    onTestFinished(() => next.close());
+    await next.open();
+    const at = `http://localhost/threads/${request.threadId}/stream?after=${begun.at(-1)?.cursor}`;
+    expect(eventsOf(await (await next.fetch(new Request(at))).text())).toMatchObject([
+      { type: "TEXT_MESSAGE_END", metadata: { perdure: { incomplete: true } } },
+      { type: "STEP_FINISHED", stepName: "work" },
+      { type: "RUN_ERROR", code: "RUN_INTERRUPTED" },
+    ]);
+    const more = { ...request, runId: "r2", messages: [...request.messages, says("u2", "again")] };
+    const answer = await next.fetch(
+      new Request("http://localhost/agents/wait", { method: "POST", headers: json, body: JSON.stringify(more) }),
+    );
+    const later = eventsOf(await answer.text());
+    expect(later.at(-1)).toMatchObject({ type: "RUN_FINISHED", outcome: { type: "success" } });
+    expect(later).toContainEqual(expect.objectContaining({ delta: "Here I am." }));
+  });
+});
