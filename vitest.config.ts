@@ -22,6 +22,8 @@ export default defineConfig({
       "bench/src/*.test.ts",
       "campaigns/test/*.test.ts",
     ],
-    testTimeout: 30_000,
+    // Generous, because machines are shared: no test waits for it, and none is about time.
+    testTimeout: 60_000,
+    expect: { poll: { timeout: 15_000 } },
   },
 });
