@@ -9,14 +9,11 @@ import { setMaxListeners } from "node:events";
 import { uuidv7 } from "uuidv7";
 import type { Added, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { LogError } from "../log/log-error.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Message, RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
-import { PatchError } from "../protocol/patch.ts";
-import { ProtocolError } from "../protocol/rules.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
-import type { Answer, Answered, EventStore, Lease, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
+import type { Answer, Answered, EventStore, Lease, Meaning, Posted, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { type AnswerProblem, answerProblem } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
@@ -280,18 +277,6 @@ export class Engine {
     this.#driving.set(lease.uid, driven);
   }
 
-  /** A log that makes no sense will make none tomorrow: its run is set aside, as one whose rows cannot be read is by the store. */
-  async #load(run: Run): ReturnType<Threads["load"]> {
-    try {
-      return await this.threads.load(run);
-    } catch (error) {
-      if (error instanceof LogError || error instanceof ProtocolError || error instanceof PatchError) {
-        await this.store.setAside(run.uid, error.message);
-      }
-      throw error;
-    }
-  }
-
   async #driveOne(lease: Lease, isOwnerDead: boolean): Promise<void> {
     const run = await this.store.run(lease.uid);
     if (run === null) return;
@@ -302,7 +287,7 @@ export class Engine {
       report(new AgentMissingError(run.uid, run.agent));
       return;
     }
-    const { state, before } = await this.#load(run);
+    const { state, before } = await this.threads.load(run);
     const options = {
       ...{ store: this.store, lease, run: state, before },
       // Only what was cut before this process opened the store is the former owner's.

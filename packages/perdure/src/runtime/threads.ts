@@ -1,5 +1,8 @@
 import type { Entry } from "../log/entries.ts";
 import { fold, type RunState } from "../log/fold.ts";
+import { LogError } from "../log/log-error.ts";
+import { PatchError } from "../protocol/patch.ts";
+import { ProtocolError } from "../protocol/rules.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
 
@@ -27,10 +30,20 @@ export class Threads {
     return states;
   }
 
-  /** A run with everything that is committed, and the thread before it. */
+  /**
+   * A run with everything that is committed, and the thread before it. If those make no sense they will make none tomorrow: the run is set
+   * aside, as one whose rows cannot be read is by the store.
+   */
   async load(run: Run): Promise<{ readonly state: RunState; readonly before: readonly RunState[] }> {
-    const before = await this.before(run);
-    return { state: fold(await this.entries(run.uid, -1), before.at(-1)), before };
+    try {
+      const before = await this.before(run);
+      return { state: fold(await this.entries(run.uid, -1), before.at(-1)), before };
+    } catch (error) {
+      if (error instanceof LogError || error instanceof ProtocolError || error instanceof PatchError) {
+        await this.store.setAside(run.uid, error.message);
+      }
+      throw error;
+    }
   }
 
   async entries(uid: Uid, after: number): Promise<Entry[]> {
