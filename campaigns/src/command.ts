@@ -39,7 +39,7 @@ function print({ seed, kills, caught, cuts, conversations, effects, seconds, fau
   const of = (kind: string): number => faults.filter((fault) => fault.kind === kind).length;
   console.log(
     [
-      `seed ${seed}, ${seconds.toFixed(0)} s: ${kills} kills caught ${caught} runs in flight, ${cuts} connections were cut`,
+      `seed ${seed}, ${seconds.toFixed(0)} s: ${kills} kills, ${cuts} cut connections; ${caught} times a run in flight lost its reader`,
       `${conversations} conversations, ${effects} effects in the ledger`,
       `${of("duplicate")} duplicates, ${of("lost")} lost, ${of("wrong")} wrong transcripts`,
     ].join("\n"),
