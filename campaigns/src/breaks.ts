@@ -53,7 +53,7 @@ export const breaks: Readonly<
       {
         file: "runtime/decide.ts",
         old: 'if (effect === "write" && failed.applied === "unknown") {',
-        new: "if (false) {",
+        new: 'if (effect === "write" && failed.applied === "unknown" && at < 0) {',
       },
     ],
   },

@@ -13,11 +13,12 @@ it("every break still finds what it replaces, and compiles: a build that dies of
     const file = sourceOf(replacement.file);
     broken.set(file, replaced(broken.get(file) ?? readFileSync(file, "utf8"), replacement));
   }
-  const { config } = ts.readConfigFile(`${root}tsconfig.json`, ts.sys.readFile) as { config: unknown };
+  const { config } = ts.readConfigFile(`${root}tsconfig.json`, (name) => readFileSync(name, "utf8")) as {
+    config: unknown;
+  };
   const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
   const host = ts.createCompilerHost(options);
-  const readFile = host.readFile;
-  host.readFile = (name) => broken.get(name) ?? readFile(name);
+  host.readFile = (name) => broken.get(name) ?? ts.sys.readFile(name);
   const program = ts.createProgram([...broken.keys()], options, host);
   const messages = [...broken.keys()].flatMap((file) =>
     program
