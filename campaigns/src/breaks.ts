@@ -43,7 +43,7 @@ export const breaks: Readonly<
       {
         file: "runtime/follow.ts",
         old: "if (after === null) yield connection.prelude();",
-        new: "if (after === null) yield connection.sent(await missedBetween(threads, run, -1, joined.head));",
+        new: "if (after === null) yield connection.sent(await missedBetween(threads, options.run, -1, joined.head));",
       },
     ],
   },
@@ -53,7 +53,7 @@ export const breaks: Readonly<
       {
         file: "runtime/decide.ts",
         old: 'if (effect === "write" && failed.applied === "unknown") {',
-        new: "if (false) {",
+        new: 'if (effect === "write" && failed.applied === "unknown" && at < 0) {',
       },
     ],
   },
