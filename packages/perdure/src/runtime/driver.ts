@@ -77,9 +77,11 @@ class Driver {
         await this.#take(decision.items);
         return undefined;
       case "expire":
-        await this.#session.offer(
-          decision.interrupts.flatMap((id) => this.#session.closing(id, { status: "expired", by: "" })),
-        );
+        // At rest there is no leg to show it in: one without a request begins.
+        await this.#session.offer(() => [
+          ...intake(this.#session.state, []),
+          ...decision.interrupts.flatMap((id) => this.#session.closing(id, { status: "expired", by: "" })),
+        ]);
         return undefined;
       case "start":
         for (const start of decision.starts) await this.#steps.start(start);

@@ -131,7 +131,7 @@ export class Engine {
     for (;;) {
       const newest = (await this.store.runs({ ...key, limit: 1 })).items[0];
       // While a leg is open a request can only rejoin it, and what it knows is its own affair.
-      const last = newest === undefined || newest.legOpen ? undefined : (await this.#load(newest)).state;
+      const last = newest === undefined || newest.legOpen ? undefined : (await this.threads.load(newest)).state;
       const shown = last?.messages ?? [];
       const state = await startingState(agent, input, last?.finished ? last.committed : undefined);
       const posted = await this.store.post({ key, runId: input.runId, owner: this.#owner }, (view): Meaning => {

@@ -3,10 +3,14 @@
  * barrier once, while somebody answers, cancels, or brings a client's result.
  */
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { agent } from "../../src/agent/agent.ts";
+import { tool } from "../../src/index.ts";
 import type { Entry } from "../../src/log/entries.ts";
 import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
 import { fold } from "../../src/log/fold.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
+import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
 import { never } from "./mortal-store.ts";
 import { clientTool, parallelCalls, refundDesk, suspension } from "./stories.ts";
@@ -261,4 +265,42 @@ test("a client's result counts wherever it falls, and its call is not pending an
     expect(normaliseTranscript(client.held)).toEqual(normaliseTranscript({ messages, state: client.held.state }));
     await life.runtime.close();
   }
+});
+
+test("a question that expires at rest is rejected, in a leg without a request", async () => {
+  const life = new Life(new World(inMemory()), null, () =>
+    agent({
+      name: "desk",
+      model: scriptedModel([{ calls: [{ name: "pay", input: {} }] }, { text: "Not paid." }]),
+      tools: [
+        tool({
+          ...{ name: "pay", description: "Pays.", effect: "write", input: z.object({}) },
+          approval: { message: "Pay?", expiresIn: 900 },
+          call: () => never(),
+        }),
+      ],
+    }),
+  );
+  const { store } = life.mortal;
+  await life.runtime.open();
+  const client = new StockClient("desk", life.fetch);
+  client.say("u", "go");
+  const ran = await client.run("r1");
+  expect(ran, String(client.failure)).toMatchObject({ questions: [{ message: "Pay?" }] });
+  const [run] = (await store.runs({ tenant: "local" })).items;
+  if (run === undefined) throw new Error("there is no run");
+  expect((await ended(store, run)).outcome).toBe("success");
+  const log = await logOf(store, run);
+  expect(log.filter(({ kind }) => kind === "interrupt.answered")).toMatchObject([{ status: "expired" }]);
+  expect(log.findLast(({ kind }) => kind === "leg.started")).toMatchObject({ leg: 2, request: null });
+  expect(await inboxOf(life)).toEqual({ interrupts: [] });
+  // What the client still asks its user is covered.
+  const questions = ran === "cut" ? [] : ran.questions;
+  await client.run(
+    "r2",
+    questions.map(({ id }) => ({ interruptId: id, status: "cancelled" })),
+  );
+  const { messages } = fold(log);
+  expect(normaliseTranscript(client.held)).toEqual(normaliseTranscript({ messages, state: client.held.state }));
+  await life.runtime.close();
 });
