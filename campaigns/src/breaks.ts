@@ -43,7 +43,7 @@ export const breaks: Readonly<
       {
         file: "runtime/follow.ts",
         old: "if (after === null) yield connection.prelude();",
-        new: "if (after === null) yield connection.sent(await missedBetween(threads, options.run, -1, joined.head));",
+        new: "if (after === null) yield connection.sent(await missedBetween(threads, options.run, -1, joined.run.head));",
       },
     ],
   },
