@@ -1,4 +1,4 @@
-/** The routes beside the streams: runs, their logs, the inbox, health. */
+/** The routes beside the streams: runs, their logs, the inbox. */
 import type { Context, Hono } from "hono";
 import { wireInterrupt } from "../log/interrupts.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
@@ -15,11 +15,6 @@ export interface Env {
 }
 
 export function addControlPlane(app: Hono<Env>, engine: Engine, bodyLimit: number): void {
-  app.get("/healthz", async (c) => {
-    await engine.open();
-    return c.json({ status: "ok" });
-  });
-
   app.get("/runs", async (c) => {
     await engine.open();
     const { tenant, subject } = c.get("principal");

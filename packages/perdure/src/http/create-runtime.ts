@@ -96,6 +96,11 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
 
   app.use(async (c, next) => refuseForeign(c.req.raw, { isOpen, origins }) ?? (await next()));
   if (origins.length > 0) app.use(cors({ origin: [...origins] }));
+  // Before anybody is asked who he is: a load balancer is nobody, and learns nothing but that the store is open.
+  app.get("/healthz", async (c) => {
+    await engine.open();
+    return c.json({ status: "ok" });
+  });
   app.use(async (c, next) => {
     const principal = options.authorize ? await options.authorize(c.req.raw) : LOCAL;
     if (principal === null)

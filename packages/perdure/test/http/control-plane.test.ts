@@ -60,6 +60,12 @@ describe("/healthz", () => {
     const { url } = await served({});
     expect(await get(`${url}/healthz`)).toEqual({ status: "ok" });
   });
+
+  it("answers a load balancer, whom the authorize hook does not know", async () => {
+    const { url } = await served({}, { authorize: () => null });
+    expect(await get(`${url}/healthz`)).toEqual({ status: "ok" });
+    expect((await ask(`${url}/runs`, { method: "GET" })).status).toBe(401);
+  });
 });
 
 describe("/runs", () => {
