@@ -30,7 +30,7 @@ export function startedEntry(call: LoopCall, step: "tool" | "client-tool", tool:
 /** A change of the call's business key; undefined where it has none. */
 export function claimChange(
   { run }: RunState,
-  call: LoopCall,
+  call: Pick<LoopCall, "path">,
   tool: DynTool,
   input: Json,
   to: ClaimChange["to"],

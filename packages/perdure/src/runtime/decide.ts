@@ -42,6 +42,8 @@ export type Settle =
 export type Decision =
   | { readonly do: "recover"; readonly cut: readonly { readonly path: Path; readonly n: number }[] }
   | { readonly do: "take"; readonly items: readonly Inbox[] }
+  /** The run has ended: an answer to what it left open is written down, and settles its key; nothing is shown or started. */
+  | { readonly do: "note"; readonly items: readonly Inbox[] }
   | { readonly do: "expire"; readonly interrupts: readonly string[] }
   | { readonly do: "start"; readonly starts: readonly Start[] }
   /** `bodies`: something runs here; `until`: a timer, in ms since the epoch. */
@@ -69,6 +71,7 @@ export interface Now {
 }
 
 export function decide(run: RunState, loop: Loop, now: Now): Decision {
+  if (run.finished !== null) return now.inbox.length === 0 ? { do: "park" } : { do: "note", items: now.inbox };
   const cut = unfinishedAttempts(run, now.live);
   if (cut.length > 0) return { do: "recover", cut };
   if (now.inbox.length > 0) return { do: "take", items: now.inbox };
@@ -129,8 +132,12 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
   const attempt = step.attempts.at(-1);
   if (question !== undefined && question.attempts === step.attempts.length) {
     if (question.answer === null) {
-      const isWithdrawn = run.cancelled && question.interrupt.kind !== "unknown-write";
-      return isWithdrawn ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
+      if (!run.cancelled) return { is: "waiting" };
+      // A cancelled run waits for nobody. The question about a write stays, and the model is told that nobody knows.
+      const isUnknown = question.interrupt.kind === "unknown-write";
+      return ready(
+        settle(call, isUnknown ? { by: "error", error: UNKNOWN_WRITE, applied: "unknown" } : { by: "cancel" }),
+      );
     }
     return ready(afterAnswer(run, call, step, question.interrupt, question.answer));
   }

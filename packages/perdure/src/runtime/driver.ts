@@ -7,15 +7,20 @@
  * V4. When the lease is lost every signal fires and nothing is appended any more; the next driver goes on from the log.
  */
 import type { Fact, FrameRef, LegOutcome, NewEntry } from "../log/entries.ts";
+import type { RunState } from "../log/fold.ts";
+import { resolveInput } from "../log/model-output.ts";
 import { retractAll } from "../log/retract.ts";
 import type { Path } from "../protocol/words.ts";
-import type { Inbox } from "../store/store.ts";
+import type { ClaimChange, Inbox } from "../store/store.ts";
+import type { Loop } from "./agent-definition.ts";
 import { CUT } from "./attempt-outcome.ts";
+import { claimChange } from "./call-entries.ts";
 import { type Decision, decide } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake, openClientCalls } from "./intake.ts";
+import { readDid } from "./interrupts.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
 import { StepRunner } from "./step-runner.ts";
 
@@ -76,6 +81,8 @@ class Driver {
       case "take":
         await this.#take(decision.items);
         return undefined;
+      case "note":
+        return (await this.#note(decision.items)) ? "finished" : undefined;
       case "expire":
         // At rest there is no leg to show it in: one without a request begins.
         await this.#session.offer(() => [
@@ -133,6 +140,26 @@ class Driver {
     const entries = intake(this.#session.state, items);
     const appended = await this.#session.offer(entries, { taken: items.map(({ row }) => row) });
     if (appended && this.#session.state.cancelled) this.#steps.abortForCancel();
+  }
+
+  /** The one kind of entry that may follow `run.finished`: the answer to a question that the run left open. */
+  async #note(items: readonly Inbox[]): Promise<boolean> {
+    const { state } = this.#session;
+    const { loop } = this.#options.agent;
+    const answers = items.flatMap((item) =>
+      item.kind === "answer" && state.interrupts.has(item.interrupt) ? [item] : [],
+    );
+    return await this.#session.offer(
+      answers.map(({ interrupt: id, status, payload, by }) => ({
+        ...{ kind: "interrupt.answered", id, status, by },
+        ...(payload !== undefined && { payload }),
+      })),
+      {
+        claims: answers.flatMap((answer) => lateClaim(state, loop, answer) ?? []),
+        taken: items.map(({ row }) => row),
+        ends: { runnable: false, wakeAt: null, waitsForKey: null },
+      },
+    );
   }
 
   async #wait(bodies: boolean, until: number | null): Promise<Driven | undefined> {
@@ -218,4 +245,17 @@ class Driver {
 
 function frame(ref: FrameRef): NewEntry {
   return { kind: "frame", path: "" as Path, ref };
+}
+
+/** What a late answer says of the business key of a write of which nobody knew. */
+function lateClaim(run: RunState, loop: Loop, answer: Extract<Inbox, { kind: "answer" }>): ClaimChange | undefined {
+  const path = run.interrupts.get(answer.interrupt)?.path;
+  const step = path === undefined ? undefined : run.steps.get(path);
+  const tool = step === undefined ? undefined : loop.tool(step.started.name);
+  const did = readDid(answer.status === "resolved" ? answer.payload : undefined);
+  if (path === undefined || step === undefined || tool === undefined || did.did === "unknown") return undefined;
+  const input = step.attempts.at(-1)?.edited ?? resolveInput(run, step.started.input);
+  return did.did === "yes"
+    ? claimChange(run, { path }, tool, input, "settled", did.output)
+    : claimChange(run, { path }, tool, input, "released");
 }
