@@ -5,6 +5,7 @@
  * Model steps stand at 0, 2, 4 …; call i of the turn that model step m began at (m + 1).i.
  */
 import type { RunState, StepState } from "../log/fold.ts";
+import { editedArguments } from "../log/tool-result.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
@@ -139,7 +140,7 @@ function resultOf(
   const finished = step?.finished;
   switch (finished?.status) {
     case "ok": {
-      const edited = step?.attempts.findLast((attempt) => attempt.edited !== undefined)?.edited;
+      const edited = editedArguments(step);
       const { output } = finished;
       return { ...result, output: edited === undefined ? output : { output, argumentsEditedByHuman: edited } };
     }

@@ -1,4 +1,5 @@
 import { idAt } from "../protocol/ids.ts";
+import type { Json } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { Fact } from "./entries.ts";
 import type { StepState } from "./run-state.ts";
@@ -8,12 +9,17 @@ export function resultId(run: Uid, step: StepState): string {
   return idAt(run, step.started.path, "result", 0);
 }
 
+/** The arguments that a human has put in place of the model's. */
+export function editedArguments(step: StepState | undefined): Json | undefined {
+  return step?.attempts.findLast(({ edited }) => edited !== undefined)?.edited;
+}
+
 /**
  * The result of a call, as clients and the model read it. Text stays as it is, everything else is JSON text. Where a human has changed the
  * arguments, the result says so: the history keeps those that the model wrote.
  */
 export function resultContent(step: StepState, finished: Fact<"step.finished">): string {
-  const edited = step.attempts.findLast((attempt) => attempt.edited !== undefined)?.edited;
+  const edited = editedArguments(step);
   switch (finished.status) {
     case "ok": {
       const { output } = finished;

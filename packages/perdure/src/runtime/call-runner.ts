@@ -10,6 +10,7 @@ import { create } from "mutative";
 import { Lane } from "../emit/lane.ts";
 import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
+import { editedArguments } from "../log/tool-result.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
 import { diff, type Patch } from "../protocol/patch.ts";
 import { mayAnswer } from "../protocol/verify.ts";
@@ -35,7 +36,6 @@ import { type AttemptDraft, rebased } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { sha256 } from "./hash.ts";
-import { UNKNOWN_WRITE } from "./interrupts.ts";
 import { anyOf, timeLimit } from "./signals.ts";
 
 /** What a driver has found out about calls, and does not ask again. */
@@ -90,7 +90,7 @@ export class CallRunner {
       return await this.settle(call, refused("UNKNOWN_TOOL", `there is no tool named "${call.name}"`));
     const step = session.state.steps.get(call.path);
     const n = (step?.attempts.length ?? 0) + 1;
-    const edited = "edited" in start ? start.edited : undefined;
+    const edited = ("edited" in start ? start.edited : undefined) ?? editedArguments(step);
     const input = edited ?? call.input;
 
     let business: string | null;
@@ -123,7 +123,7 @@ export class CallRunner {
     } else {
       const claim = claimChange(this.#session.state, call, tool, input, "running");
       const held = claim === undefined ? null : await session.offerKey(entries, claim);
-      if (held !== null) return await this.#keyHeld(call, tool, held);
+      if (held !== null) return await this.#keyHeld(call, tool, input, held);
     }
     await this.#body(
       { call, tool, input, n, key, deadline, phase, answer: "answer" in start ? start.answer : null },
@@ -147,19 +147,10 @@ export class CallRunner {
     const { call, tool, input, n, key, deadline, phase, answer } = attempt;
     const session = this.#session;
     const { path } = call;
-    const { run, committed } = session.state;
-    const draft = session.drafts.fork(path, committed, () => session.showState(path));
+    const draft = session.drafts.fork(path, session.state.committed, () => session.showState(path));
     const timeout = timeLimit(Math.max(1, deadline - this.#options.now()));
     const stop = anyOf(signal, timeout.signal);
-    const lane = new Lane(path, run.uid, () => false);
-    const ctx = new AttemptContext(
-      { outlet: session.outlet, state: draft, lane },
-      {
-        ...{ run: run.uid, path, epoch: session.epoch, attempt: n, toolName: tool.name, toolCallId: call.id },
-        ...{ idempotencyKey: key, signal: stop.signal },
-        log: (message, data) => this.#options.report(new ToolLog(tool.name, message, data), run.uid),
-      },
-    );
+    const ctx = this.#context(call, tool, { n, key }, draft, stop.signal);
     try {
       const body =
         phase === "call"
@@ -179,6 +170,26 @@ export class CallRunner {
       timeout.release();
       session.drafts.drop(path);
     }
+  }
+
+  /** What the tool's own code is given, in a body and in `reconcile`. */
+  #context(
+    call: LoopCall,
+    tool: DynTool,
+    { n, key }: { readonly n: number; readonly key: string },
+    state: AttemptDraft,
+    signal: AbortSignal,
+  ): AttemptContext {
+    const { outlet, epoch } = this.#session;
+    const { uid } = this.#session.state.run;
+    return new AttemptContext(
+      { outlet, state, lane: new Lane(call.path, uid, () => false) },
+      {
+        ...{ run: uid, path: call.path, epoch, attempt: n, toolName: tool.name, toolCallId: call.id },
+        ...{ idempotencyKey: key, signal },
+        log: (message, data) => this.#options.report(new ToolLog(tool.name, message, data), uid),
+      },
+    );
   }
 
   #succeed(
@@ -276,40 +287,19 @@ export class CallRunner {
     const step = session.state.steps.get(call.path);
     const attempt = step?.attempts.at(-1);
     if (step === undefined || attempt === undefined) return;
-    const input = attempt.edited ?? call.input;
+    const input = editedArguments(step) ?? call.input;
     let judgement: Judgement<Json> = { applied: "unknown" };
     if (tool !== undefined) {
-      const { run, committed } = session.state;
+      const draft = session.drafts.fork(call.path, session.state.committed, () => {});
       const timeout = timeLimit(tool.policy.timeout);
       const stop = anyOf(signal, timeout.signal);
-      const ctx = new AttemptContext(
-        {
-          outlet: session.outlet,
-          state: session.drafts.fork(call.path, committed, () => {}),
-          lane: new Lane(call.path, run.uid, () => false),
-        },
-        {
-          ...{
-            run: run.uid,
-            path: call.path,
-            epoch: session.epoch,
-            attempt: attempt.n,
-            toolName: tool.name,
-            toolCallId: call.id,
-          },
-          ...{
-            idempotencyKey: attempt.key ?? "",
-            signal: stop.signal,
-          },
-          log: (message, data) => this.#options.report(new ToolLog(tool.name, message, data), run.uid),
-        },
-      );
+      const ctx = this.#context(call, tool, { n: attempt.n, key: attempt.key ?? "" }, draft, stop.signal);
       try {
         judgement = await tool.reconcileJson(input, ctx);
       } catch (error) {
         if (session.signal.aborted) return;
         // Whatever went wrong in asking says nothing about the write.
-        this.#options.report(error, run.uid);
+        this.#options.report(error, session.state.run.uid);
       } finally {
         stop.release();
         timeout.release();
@@ -319,14 +309,8 @@ export class CallRunner {
     if (session.state.steps.get(call.path)?.finished) return;
     if (judgement.applied === "yes" && tool !== undefined) {
       const { output } = judgement;
-      const reduced = this.#reduce(tool, session.state.committed, output, input);
-      const patch = diff(session.state.committed, reduced);
-      return this.#finish(
-        call,
-        "reconcile",
-        { status: "ok", output, patch },
-        claimChange(this.#session.state, call, tool, input, "settled", output),
-      );
+      const claim = claimChange(session.state, call, tool, input, "settled", output);
+      return this.#finish(call, "reconcile", this.#okWithoutBody(tool, input, output), claim);
     }
     this.#note.judged(call);
     if (!isSettled) return;
@@ -334,11 +318,7 @@ export class CallRunner {
       if (session.state.cancelled) return await this.settle(call, { by: "cancel" });
       return await this.attempt(attemptAgain(call, step), signal);
     }
-    const interrupt = unknownWriteQuestion(session.state, call, tool);
-    session.add(session.opening(interrupt));
-    // A cancelled run does not wait: its question stays in the inbox.
-    if (session.state.cancelled)
-      this.#finish(call, "call", { status: "error", error: UNKNOWN_WRITE, applied: "unknown" });
+    session.add(session.opening(unknownWriteQuestion(session.state, call, tool)));
   }
 
   /** Ends a step that no body ends. */
@@ -347,7 +327,7 @@ export class CallRunner {
     const tool = this.#options.agent.loop.tool(call.name);
     const step = session.state.steps.get(call.path);
     if (step?.finished) return;
-    const input = step?.attempts.at(-1)?.edited ?? call.input;
+    const input = editedArguments(step) ?? call.input;
     const claim =
       how.by === "answer" && tool !== undefined
         ? claimChange(session.state, call, tool, input, "settled", how.output)
@@ -374,11 +354,8 @@ export class CallRunner {
 
   #settledEnd(how: Settle, tool: DynTool | undefined, input: Json): StepEnd {
     switch (how.by) {
-      case "answer": {
-        const { committed } = this.#session.state;
-        const reduced = tool === undefined ? committed : this.#reduce(tool, committed, how.output, input);
-        return { status: "ok", output: how.output, patch: diff(committed, reduced) };
-      }
+      case "answer":
+        return this.#okWithoutBody(tool, input, how.output);
       case "error":
         return { status: "error", error: how.error, applied: how.applied };
       case "cancel":
@@ -386,6 +363,13 @@ export class CallRunner {
       default:
         return how satisfies never;
     }
+  }
+
+  /** Success that no body of this run has brought: it was looked up, answered, or is another run's. */
+  #okWithoutBody(tool: DynTool | undefined, input: Json, output: Json): StepEnd {
+    const { committed } = this.#session.state;
+    const reduced = tool === undefined ? committed : this.#reduce(tool, committed, output, input);
+    return { status: "ok", output, patch: diff(committed, reduced) };
   }
 
   /** The outcome of a call, and what clients see of it, in one batch. */
@@ -402,14 +386,10 @@ export class CallRunner {
   }
 
   /** The key that the call needs is not free. */
-  async #keyHeld(call: LoopCall, tool: DynTool, held: Claim): Promise<void> {
+  async #keyHeld(call: LoopCall, tool: DynTool, input: Json, held: Claim): Promise<void> {
     if (held.state === "settled") {
-      const output = held.output ?? null;
-      const { committed } = this.#session.state;
-      const reduced = this.#reduce(tool, committed, output, call.input);
-      const entries: NewEntry[] = this.#session.state.steps.has(call.path) ? [] : [startedEntry(call, "tool", tool)];
-      this.#session.add(entries);
-      return this.#finish(call, "dedup", { status: "ok", output, patch: diff(committed, reduced) });
+      if (!this.#session.state.steps.has(call.path)) this.#session.add([startedEntry(call, "tool", tool)]);
+      return this.#finish(call, "dedup", this.#okWithoutBody(tool, input, held.output ?? null));
     }
     const { holder } = held;
     return await this.settle(

@@ -10,6 +10,7 @@ import type { Fact, FrameRef, LegOutcome, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { resolveInput } from "../log/model-output.ts";
 import { retractAll } from "../log/retract.ts";
+import { editedArguments } from "../log/tool-result.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ClaimChange, Inbox } from "../store/store.ts";
 import type { Loop } from "./agent-definition.ts";
@@ -254,7 +255,7 @@ function lateClaim(run: RunState, loop: Loop, answer: Extract<Inbox, { kind: "an
   const tool = step === undefined ? undefined : loop.tool(step.started.name);
   const did = readDid(answer.status === "resolved" ? answer.payload : undefined);
   if (path === undefined || step === undefined || tool === undefined || did.did === "unknown") return undefined;
-  const input = step.attempts.at(-1)?.edited ?? resolveInput(run, step.started.input);
+  const input = editedArguments(step) ?? resolveInput(run, step.started.input);
   return did.did === "yes"
     ? claimChange(run, { path }, tool, input, "settled", did.output)
     : claimChange(run, { path }, tool, input, "released");
