@@ -14,12 +14,12 @@ import {
   json,
   open,
   readUntil,
+  says,
   served,
   serving,
   withoutUids,
 } from "./rig.ts";
 
-const says = (id: string, content: string) => ({ id, role: "user", content });
 const codeOf = ({ status, text }: Answer) => ({
   status,
   ...(JSON.parse(text) as { error: { code: string; details?: unknown } }).error,

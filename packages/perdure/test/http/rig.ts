@@ -178,3 +178,9 @@ export function deferred<T = void>(): { readonly promise: Promise<T>; readonly r
   });
   return { promise, resolve };
 }
+
+/** A message of the user. */
+export const says = (id: string, content: string) => ({ id, role: "user", content });
+
+/** The events of a stream, by type. */
+export const types = (text: string): string[] => eventsOf(text).map(({ type }) => type);

@@ -15,11 +15,10 @@ import {
   served,
   serving,
   textOf,
+  types,
   withoutUids,
 } from "./rig.ts";
 import { stockClient, versions } from "./stock-clients.ts";
-
-const types = (text: string): string[] => eventsOf(text).map(({ type }) => type);
 
 describe("a stream", () => {
   it("says what it is, and asks proxies to pass it on as it comes", async () => {

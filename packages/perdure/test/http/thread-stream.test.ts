@@ -14,14 +14,13 @@ import {
   json,
   open,
   readUntil,
+  says,
   served,
   serving,
   textOf,
+  types,
 } from "./rig.ts";
 import { stockClient, versions } from "./stock-clients.ts";
-
-const says = (id: string, content: string) => ({ id, role: "user", content });
-const types = (text: string): string[] => eventsOf(text).map(({ type }) => type);
 
 /** A thread with two turns: one with tools and an approval that somebody gave, and one of small talk. */
 describe("a thread of two turns", () => {
