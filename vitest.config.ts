@@ -22,6 +22,7 @@ export default defineConfig({
       "bench/src/*.test.ts",
       "campaigns/test/*.test.ts",
     ],
+    setupFiles: ["packages/perdure/test/property-seed.ts"],
     // Generous, because machines are shared: no test waits for it, and none is about time.
     testTimeout: 60_000,
     expect: { poll: { timeout: 15_000 } },

@@ -6,10 +6,11 @@
  * 2. No install script runs, whether npm is set to ignore them or not: one way, so one thing to test.
  * 3. The exit code is the job's, and a signal reaches the job.
  */
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import { foreground, isStopping, steps, tool, typeScript } from "./job.mjs";
 import { build, install } from "./prepare.mjs";
 
@@ -22,6 +23,7 @@ const commands = {
   bench: { usage: "npm run bench -- [NAME] [--check]", run: bench },
   chaos: { usage: "npm run chaos -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("chaos", args) },
   cuts: { usage: "npm run cuts -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("cuts", args) },
+  hunt: { usage: "npm run hunt -- N [--seed S]", run: hunt },
   conformance: { usage: "npm run conformance -- FOLDER", run: conformance },
   format: { usage: "npm run format", run: format },
 };
@@ -95,6 +97,31 @@ async function bench(args) {
  */
 async function campaign(name, args) {
   return (await install()) || (await build()) || (await foreground(typeScript(`campaigns/src/${name}.ts`, args)));
+}
+
+/**
+ * All property tests with N other seeds than the build's, up to the first that finds something.
+ * @param {string[]} args
+ */
+async function hunt(args) {
+  const { values, positionals } = parseArgs({ args, options: { seed: { type: "string" } }, allowPositionals: true });
+  const rounds = Number(positionals[0]);
+  const first = Number(values.seed ?? Date.now() % 1_000_000_000);
+  if (!Number.isSafeInteger(rounds) || rounds < 1 || !Number.isSafeInteger(first)) return complain(usage("hunt"));
+  let code = await install();
+  const properties = readdirSync("packages/perdure/test", { recursive: true, encoding: "utf8" }).filter(
+    (file) => file.endsWith(".test.ts") && isAboutProperties(`packages/perdure/test/${file}`),
+  );
+  const run = tool("vitest", "vitest", ["run", "--silent", "--reporter=agent", ...properties]);
+  for (let seed = first; code === 0 && !isStopping() && seed < first + rounds; seed++) {
+    code = await steps({ [`hunt --seed ${seed}`]: { ...run, env: { PROPERTY_SEED: String(seed) } } });
+  }
+  return code;
+}
+
+/** @param {string} file */
+function isAboutProperties(file) {
+  return /\bfc\.|legalStream|play\.ts/.test(readFileSync(file, "utf8"));
 }
 
 /** @param {string[]} folders */

@@ -123,12 +123,15 @@ function endDropped(end: AGUIEventType, same: (ended: AGUIEvent, later: AGUIEven
   };
 }
 const sameId = (a: AGUIEvent, b: AGUIEvent) => idOf(a) === idOf(b);
-/** A START that is missing although more of the item follows. */
+/** A START that is missing although more of the item follows, before anything else speaks of it. */
 function startDropped(start: AGUIEventType, more: readonly AGUIEventType[]): Mutation {
   return (s) => {
-    const it = s.find(start, (found, i) =>
-      s.restOfRun(i).some((later) => more.includes(later.type) && sameId(found, later)),
-    );
+    const it = s.find(start, (found, i) => {
+      const speaksOfIt = (later: AGUIEvent) =>
+        sameId(found, later) || ("parentMessageId" in later && later.parentMessageId === idOf(found));
+      const next = s.restOfRun(i).find(speaksOfIt);
+      return next !== undefined && more.includes(next.type) && sameId(found, next);
+    });
     return it && s.drop(it.i);
   };
 }
@@ -399,8 +402,11 @@ const PROTOCOL: Record<string, readonly [Rule, Mutation]> = {
       if (next === undefined) return undefined;
       const made = s.events.slice(0, next.i).findLast((e, i) => {
         if (e.type !== "TOOL_CALL_START" || e.parentMessageId !== undefined) return false;
-        const end = s.events.findIndex((later, j) => j > i && later.type === "TOOL_CALL_END" && sameId(later, e));
-        return end >= 0 && end < next.i && !s.isTakenBack(end);
+        const since = s.events.slice(i + 1, next.i);
+        return (
+          since.some((later) => later.type === "TOOL_CALL_END" && sameId(later, e)) &&
+          !since.some((later) => later.type === "MESSAGES_SNAPSHOT")
+        );
       });
       return made?.type === "TOOL_CALL_START"
         ? s.insert(next.i + 1, start(made.toolCallId, made.toolCallName))
