@@ -1,5 +1,16 @@
 import type { Path, Uid } from "../protocol/words.ts";
-import type { AliasRow, Appending, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
+import type {
+  AliasRow,
+  Appending,
+  InboxRow,
+  LogRow,
+  NewRun,
+  QuestionRow,
+  RowQuery,
+  Rows,
+  RunChange,
+  RunRow,
+} from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
 /** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */
@@ -56,9 +67,9 @@ export class MemoryRows implements Rows {
     return id === undefined ? null : this.runOf(id);
   }
 
-  addRun(run: Omit<RunRow, "id">): RunRow {
+  addRun(run: NewRun): RunRow {
     if (this.#byUid.has(run.uid)) throw new Error(`run ${run.uid} exists`);
-    const row = { ...run, id: this.#runs.length };
+    const row = { ...run, id: this.#runs.length, head: -1, updatedAt: run.createdAt };
     this.#push(this.#runs, row);
     this.#set(this.#byUid, run.uid, row.id);
     if (run.threadId !== null) this.#pushTo(this.#byThread, run.threadId, row.id);
@@ -69,11 +80,9 @@ export class MemoryRows implements Rows {
     this.#change(this.#runs, id, change);
   }
 
-  advance(uid: Uid, epoch: number, entries: number, at: number): Appending | null {
+  appending(uid: Uid, epoch: number): Appending | null {
     const run = this.run(uid);
-    if (run === null || run.owner === null || run.epoch !== epoch || run.aside !== null) return null;
-    if (entries > 0) this.#change(this.#runs, run.id, { head: run.head + entries, updatedAt: at });
-    return run;
+    return run === null || run.owner === null || run.epoch !== epoch || run.aside !== null ? null : run;
   }
 
   claimable(now: number): RunRow | null {
@@ -117,8 +126,10 @@ export class MemoryRows implements Rows {
     return found;
   }
 
-  addEntry(runId: number, row: LogRow): void {
-    this.#pushTo(this.#log, runId, row);
+  addEntries(runId: number, rows: readonly LogRow[]): void {
+    for (const row of rows) this.#pushTo(this.#log, runId, row);
+    const last = rows.at(-1);
+    if (last !== undefined) this.#change(this.#runs, runId, { head: last.seq, updatedAt: last.at });
   }
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {

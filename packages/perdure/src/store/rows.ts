@@ -14,10 +14,13 @@ export interface RunRow extends Run {
   readonly waitsForKey: KeyName | null;
 }
 
+/** A run that has no entry yet. */
+export type NewRun = Omit<RunRow, "id" | "head" | "updatedAt">;
+
 /** What of a run an append has to know. */
 export type Appending = Pick<RunRow, "id" | "uid" | "threadId" | "head" | "leg">;
 
-/** What of a run's row changes after it was made, but for `head` and `updatedAt`, which `advance` keeps. */
+/** What of a run's row changes after it was made. `head` and `updatedAt` follow the log. */
 export type RunChange = Partial<
   Pick<RunRow, "leg" | "legOpen" | "outcome" | "readyAt" | "owner" | "epoch" | "until" | "waitsForKey" | "aside">
 >;
@@ -66,10 +69,10 @@ export interface Rows {
   runOf(id: number): RunRow | null;
   newestRun(threadId: number): RunRow | null;
   /** `id` is given here; the uid has to be new. */
-  addRun(run: Omit<RunRow, "id">): RunRow;
+  addRun(run: NewRun): RunRow;
   changeRun(id: number, change: RunChange): void;
-  /** Adds `entries` to `head`, if the lease holds and the run can be read. @returns what it was before, or `null` */
-  advance(uid: Uid, epoch: number, entries: number, at: number): Appending | null;
+  /** The run, if its lease holds and it can be read. */
+  appending(uid: Uid, epoch: number): Appending | null;
   /** Ready, not set aside, and with no lease that is valid at `now`; the longest ready first. */
   claimable(now: number): RunRow | null;
   nextReadyAt(): number | null;
@@ -79,7 +82,8 @@ export interface Rows {
   /** Newest first, of those with an id below `before`. */
   runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[];
 
-  addEntry(runId: number, row: LogRow): void;
+  /** Moves the run's `head` and `updatedAt`. */
+  addEntries(runId: number, rows: readonly LogRow[]): void;
   entries(runId: number, after: number, limit: number): readonly LogRow[];
 
   addInbox(runId: number, row: Omit<InboxRow, "row">): void;

@@ -2,10 +2,29 @@ import { parseInterrupt } from "../log/entries.ts";
 import { isJsonObject } from "../protocol/json.ts";
 import type { Hash, Path, Uid } from "../protocol/words.ts";
 import { StoreDamagedError } from "./errors.ts";
-import type { AliasRow, Appending, InboxRow, LogRow, QuestionRow, RowQuery, Rows, RunChange, RunRow } from "./rows.ts";
+import type {
+  AliasRow,
+  Appending,
+  InboxRow,
+  LogRow,
+  NewRun,
+  QuestionRow,
+  RowQuery,
+  Rows,
+  RunChange,
+  RunRow,
+} from "./rows.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
 import { flag, jsonOf, jsonOrNull, numberOf, numberOrNull, textOf, textOrNull } from "./sqlite-values.ts";
 import type { Claim, Closed, KeyName, Query, Question, ThreadKey } from "./store.ts";
+
+/**
+ * A run's columns. Where its log ends stands in the log alone, so that an append changes no row; `sealed`, a bound from below that is moved
+ * whenever something else of the row is, tells when the end of a log is lost.
+ */
+const HEAD = "max(sealed, ifnull((SELECT max(seq) FROM log WHERE run = runs.id), -1))";
+const RUN = `runs.*, ${HEAD} AS head,
+  (SELECT at FROM log WHERE run = runs.id ORDER BY seq DESC LIMIT 1) AS updated_at`;
 
 /** The tables as `sqlite-schema.ts` made them. Statements and mapping, no rule. */
 export class SqliteRows implements Rows {
@@ -37,18 +56,18 @@ export class SqliteRows implements Rows {
   }
 
   run(uid: Uid): RunRow | null {
-    return runOrNull(this.#db.get("SELECT * FROM runs WHERE uid = ?", uid));
+    return runOrNull(this.#db.get(`SELECT ${RUN} FROM runs WHERE uid = ?`, uid));
   }
 
   runOf(id: number): RunRow | null {
-    return runOrNull(this.#db.get("SELECT * FROM runs WHERE id = ?", id));
+    return runOrNull(this.#db.get(`SELECT ${RUN} FROM runs WHERE id = ?`, id));
   }
 
   newestRun(threadId: number): RunRow | null {
-    return runOrNull(this.#db.get("SELECT * FROM runs WHERE thread_id = ? ORDER BY id DESC LIMIT 1", threadId));
+    return runOrNull(this.#db.get(`SELECT ${RUN} FROM runs WHERE thread_id = ? ORDER BY id DESC LIMIT 1`, threadId));
   }
 
-  addRun(run: Omit<RunRow, "id">): RunRow {
+  addRun(run: NewRun): RunRow {
     const columns: [string, SqlValue][] = [
       ["uid", run.uid],
       ["thread_id", run.threadId],
@@ -59,41 +78,37 @@ export class SqliteRows implements Rows {
       ["turn", run.turn],
       ["labels", JSON.stringify(run.labels)],
       ["created_at", run.createdAt],
-      ["updated_at", run.updatedAt],
-      ["head", run.head],
+      ["sealed", -1],
       ...Object.entries(run).flatMap(([name, value]) => changeColumn(name, value)),
     ];
     const names = columns.map(([name]) => name).join(", ");
     const marks = columns.map(() => "?").join(", ");
     const id = this.#db.run(`INSERT INTO runs (${names}) VALUES (${marks})`, ...columns.map(([, value]) => value));
-    return { ...run, id };
+    return { ...run, id, head: -1, updatedAt: run.createdAt };
   }
 
   changeRun(id: number, change: RunChange): void {
     const columns = Object.entries(change).flatMap(([name, value]) => changeColumn(name, value));
     if (columns.length === 0) return;
     const set = columns.map(([name]) => `${name} = ?`).join(", ");
-    this.#db.run(`UPDATE runs SET ${set} WHERE id = ?`, ...columns.map(([, value]) => value), id);
+    this.#db.run(`UPDATE runs SET ${set}, sealed = ${HEAD} WHERE id = ?`, ...columns.map(([, value]) => value), id);
   }
 
-  advance(uid: Uid, epoch: number, entries: number, at: number): Appending | null {
+  appending(uid: Uid, epoch: number): Appending | null {
     const row = this.#db.get(
-      `UPDATE runs SET head = head + ?1, updated_at = CASE ?1 WHEN 0 THEN updated_at ELSE ?2 END
-       WHERE uid = ?3 AND epoch = ?4 AND owner IS NOT NULL AND aside IS NULL RETURNING id, thread_id, head, leg`,
-      entries,
-      at,
+      `SELECT id, thread_id, leg, ${HEAD} AS head FROM runs WHERE uid = ? AND epoch = ? AND owner IS NOT NULL AND aside IS NULL`,
       uid,
       epoch,
     );
     if (row === null) return null;
     const [id, threadId] = [numberOf(row, "id"), numberOrNull(row, "thread_id")];
-    return { id, uid, threadId, head: numberOf(row, "head") - entries, leg: numberOf(row, "leg") };
+    return { id, uid, threadId, head: numberOf(row, "head"), leg: numberOf(row, "leg") };
   }
 
   claimable(now: number): RunRow | null {
     for (;;) {
       const row = this.#db.get(
-        `SELECT * FROM runs WHERE ready_at <= ?1 AND aside IS NULL AND (owner IS NULL OR until <= ?1)
+        `SELECT ${RUN} FROM runs WHERE ready_at <= ?1 AND aside IS NULL AND (owner IS NULL OR until <= ?1)
          ORDER BY ready_at, id LIMIT 1`,
         now,
       );
@@ -117,7 +132,7 @@ export class SqliteRows implements Rows {
   }
 
   waitingFor(key: KeyName): readonly RunRow[] {
-    return this.#db.all("SELECT * FROM runs WHERE waits_for_key = ? ORDER BY id", keyText(key)).map(runRow);
+    return this.#db.all(`SELECT ${RUN} FROM runs WHERE waits_for_key = ? ORDER BY id`, keyText(key)).map(runRow);
   }
 
   voidLeases(owner: string | null): number {
@@ -130,11 +145,15 @@ export class SqliteRows implements Rows {
 
   runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
     const { where, values } = whereOf(query, before === null ? [] : [["id < ?", before]]);
-    return this.#db.all(`SELECT * FROM runs WHERE ${where} ORDER BY id DESC LIMIT ?`, ...values, limit).map(runRow);
+    return this.#db
+      .all(`SELECT ${RUN} FROM runs WHERE ${where} ORDER BY id DESC LIMIT ?`, ...values, limit)
+      .map(runRow);
   }
 
-  addEntry(runId: number, { seq, at, text }: LogRow): void {
-    this.#db.run("INSERT INTO log (run, seq, at, entry) VALUES (?, ?, ?, ?)", runId, seq, at, text);
+  addEntries(runId: number, rows: readonly LogRow[]): void {
+    for (const { seq, at, text } of rows) {
+      this.#db.run("INSERT INTO log (run, seq, at, entry) VALUES (?, ?, ?, ?)", runId, seq, at, text);
+    }
   }
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {
@@ -201,7 +220,7 @@ export class SqliteRows implements Rows {
     const { where, values } = whereOf(query, after === null ? [] : [["n > ?", after]]);
     return this.#db
       .all(
-        `SELECT runs.*, n, questions.id AS question, run, opened_at, interrupt, closed, contested
+        `SELECT ${RUN}, n, questions.id AS question, run, opened_at, interrupt, closed, contested
          FROM questions JOIN runs ON runs.id = run
          WHERE closed IS NULL AND kind <> 'client-tool' AND aside IS NULL AND ${where} ORDER BY n LIMIT ?`,
         ...values,

@@ -22,8 +22,8 @@ const MIGRATIONS: readonly string[] = [
   CREATE TABLE runs (
     id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, thread_id INTEGER REFERENCES threads,
     tenant TEXT NOT NULL, subject TEXT NOT NULL, agent TEXT NOT NULL, thread TEXT, turn INTEGER NOT NULL, labels TEXT NOT NULL,
-    created_at REAL NOT NULL, updated_at REAL NOT NULL,
-    head INTEGER NOT NULL, leg INTEGER NOT NULL, leg_open INTEGER NOT NULL, outcome TEXT,
+    created_at REAL NOT NULL,
+    sealed INTEGER NOT NULL, leg INTEGER NOT NULL, leg_open INTEGER NOT NULL, outcome TEXT,
     ready_at REAL, owner TEXT, epoch INTEGER NOT NULL, until REAL NOT NULL, waits_for_key TEXT, aside TEXT
   );
   CREATE INDEX runs_ready ON runs (ready_at, id) WHERE ready_at IS NOT NULL AND aside IS NULL;

@@ -31,7 +31,7 @@ import { type Encoded, misused, Refused, type Tx } from "./tx.ts";
 import { isRequest, publicRun, viewOf } from "./views.ts";
 
 export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Encoded[]): Appended {
-  const run = tx.rows.advance(lease.uid, lease.epoch, entries.length, tx.at);
+  const run = tx.rows.appending(lease.uid, lease.epoch);
   if (run === null) throw new Refused({ is: "fenced" });
   const requests = takeInbox(tx, run, batch.taken ?? []);
   const change = record(tx, run, entries);
@@ -60,13 +60,13 @@ function takeInbox(tx: Tx, run: Appending, taken: readonly number[]): number {
 
 /** Appends to the log (1) and moves the rows that the entries speak of. */
 function record(tx: Tx, run: Appending, entries: readonly Encoded[]): RunChange {
+  const first = run.head + 1;
+  tx.rows.addEntries(
+    run.id,
+    entries.map(({ text }, i) => ({ seq: first + i, at: tx.at, text })),
+  );
   const change: RunChange = {};
-  let seq = run.head;
-  for (const { entry, text } of entries) {
-    seq += 1;
-    tx.rows.addEntry(run.id, { seq, at: tx.at, text });
-    Object.assign(change, applyEntry(tx, run, entry, seq));
-  }
+  for (const [i, { entry }] of entries.entries()) Object.assign(change, applyEntry(tx, run, entry, first + i));
   return change;
 }
 
@@ -173,8 +173,6 @@ function beginRun(
     turn: start.turn,
     labels: start.labels,
     createdAt: tx.at,
-    updatedAt: tx.at,
-    head: -1,
     leg: 0,
     legOpen: false,
     outcome: null,
@@ -185,7 +183,6 @@ function beginRun(
     waitsForKey: null,
     aside: null,
   });
-  tx.rows.advance(run.uid, run.epoch, first.length, tx.at);
   const change = record(
     tx,
     run,
