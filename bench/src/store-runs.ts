@@ -1,6 +1,7 @@
 /** Runs for benches, put into a store without a driver. */
 import type { EventStore } from "perdure";
 import type { Fact, NewEntry } from "perdure/log";
+import type { Contender } from "./harness.ts";
 
 export type Lease = Parameters<EventStore["append"]>[0];
 type Uid = Fact<"run.started">["uid"];
@@ -83,4 +84,23 @@ export function streaming(uid: string, deltas: number): NewEntry[] {
       }),
     ),
   ];
+}
+
+/** The raw driver with a log like ours: one entry, one commit, as durable. */
+export async function rawCommits(file: string): Promise<{ readonly commits: Contender; close(): void }> {
+  const { DatabaseSync } = await import("@photostructure/sqlite");
+  const raw = new DatabaseSync(file);
+  raw.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+    CREATE TABLE log (id INTEGER PRIMARY KEY, run INTEGER NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, entry TEXT NOT NULL, UNIQUE (run, seq))`);
+  const insert = raw.prepare("INSERT INTO log (run, seq, at, entry) VALUES (1, ?, ?, ?)");
+  const text = JSON.stringify(fact);
+  let seq = 0;
+  const commits: Contender = {
+    name: "raw driver, a commit each",
+    run(times) {
+      for (let i = 0; i < times; i++) insert.run(seq++, Date.now(), text);
+      return seq;
+    },
+  };
+  return { commits, close: () => raw.close() };
 }

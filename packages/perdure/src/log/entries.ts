@@ -306,19 +306,27 @@ export class EntryError extends PerdureError {
   }
 }
 
+/** An entry as whoever reads the log gets it, and the text under which the store keeps it. */
+export interface Encoded {
+  readonly entry: NewEntry;
+  readonly text: string;
+}
+
 /**
- * The text under which the store keeps an entry.
+ * Makes what the store keeps of an entry.
  *
  * @throws {@link EntryError} when it does not fit its schema
  * @throws `NotJsonError` when a payload cannot be written as JSON
  */
-export function encodeEntry(entry: NewEntry): string {
+export function encodeEntry(entry: NewEntry): Encoded {
   // What the shape check lets through is JSON as it stands.
-  if (isPlainFrame(entry)) return JSON.stringify(entry);
+  if (isPlainFrame(entry)) return { entry, text: JSON.stringify(entry) };
   const plain = toJson(entry, `entry ${entry.kind}`);
-  check(plain, (where, why) => new EntryError("written", null, null, where, why));
   // Payloads that go to rows of their own, and those that are too large for any, are told apart here: the text is whole and not yet appended.
-  return JSON.stringify(plain);
+  return {
+    entry: check(plain, (where, why) => new EntryError("written", null, null, where, why)),
+    text: JSON.stringify(plain),
+  };
 }
 
 /**

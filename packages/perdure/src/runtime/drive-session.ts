@@ -11,7 +11,7 @@ import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Patch } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
-import type { Batch, Claim, ClaimChange, Closed, Lease } from "../store/store.ts";
+import type { Batch, Claim, ClaimChange, Closed, EventStore, Inbox, Lease } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { Drafts } from "./drafts.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -27,10 +27,13 @@ export class DriveSession {
   readonly #log: RunLog;
   readonly stream: LogStream;
   readonly #abort = new AbortController();
+  readonly #store: EventStore;
+  #mayHaveMail = true;
   #isAwake = true;
   #onWake: (() => void) | undefined;
 
   constructor({ store, lease, run, agent, now }: DriverOptions<Agent>) {
+    this.#store = store;
     this.#log = new RunLog(store, lease, run, (error) => this.#lost(error), now);
     this.stream = new LogStream(this.#log, now);
     this.memory = {
@@ -82,6 +85,7 @@ export class DriveSession {
       ...options,
       entries: typeof entries === "function" ? entries() : entries,
     }));
+    if (appended.is === "inbox") this.#mayHaveMail = true;
     return appended.is === "appended";
   }
 
@@ -137,6 +141,21 @@ export class DriveSession {
     );
     return used.length === 0 ? [] : aggregateTokenUsage([...used]);
   }
+
+  /** What has come in and was not taken yet. Asked for only after a hint, and when the store has refused something because of it. */
+  async mail(): Promise<readonly Inbox[]> {
+    if (!this.#mayHaveMail) return [];
+    this.#mayHaveMail = false;
+    const items = await this.#store.inbox(this.#log.uid);
+    if (items.length > 0) this.#mayHaveMail = true;
+    return items;
+  }
+
+  /** Something has come in. */
+  readonly mailed = (): void => {
+    this.#mayHaveMail = true;
+    this.wake();
+  };
 
   readonly wake = (): void => {
     this.#isAwake = true;

@@ -45,16 +45,16 @@ class Driver {
     this.#options = options;
     this.#session = new DriveSession(options);
     this.#steps = new StepRunner(options, this.#session);
-    this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.wake);
+    this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.mailed);
     options.stop.addEventListener("abort", this.#session.wake);
     this.#keeper = new LeaseKeeper(options, this.#session);
   }
 
   async run(): Promise<Driven> {
-    const { store, lease, agent, now, stop } = this.#options;
+    const { agent, now, stop } = this.#options;
     for (;;) {
       if (stop.aborted) return await this.#release();
-      const inbox = await store.inbox(lease.uid);
+      const inbox = await this.#session.mail();
       const decision = decide(this.#session.state, agent.loop, {
         at: now(),
         inbox,

@@ -3,6 +3,7 @@
  *
  * A feed lives while somebody reads it. What a reader has not taken yet waits with the reader, not here.
  */
+import type { Entry } from "../log/entries.ts";
 import { Folding, type RunState } from "../log/fold.ts";
 import { LogError } from "../log/log-error.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
@@ -62,10 +63,7 @@ export class Feed {
   ): Promise<{ readonly run: RunState; readonly leave: () => void }> {
     const before = (await threads.before(run)).at(-1);
     this.#folding ??= new Folding(before);
-    this.#unwatch ??= this.#store.watch({ run: this.#uid }, () => {
-      this.#isStale = true;
-      this.#read().catch(() => {});
-    });
+    this.#unwatch ??= this.#store.watch({ run: this.#uid }, (appended) => this.#hear(appended));
     this.#isStale = true;
     await this.#read();
     // A reading that is under way goes to this reader too, and begins where this run ends.
@@ -79,6 +77,23 @@ export class Feed {
       this.#onIdle();
     };
     return { run: joined, leave };
+  }
+
+  #hear(appended: readonly Entry[] | undefined): void {
+    // What does not follow what was read last (a reading is under way, or another process appends) is read in its turn.
+    const next = this.#run === undefined || this.#reading !== undefined ? undefined : this.#run.head + 1;
+    if (appended === undefined || appended[0]?.seq !== next) {
+      this.#isStale = true;
+      this.#read().catch(() => {}); // the readers have been told
+      return;
+    }
+    const shown: Shown[] = [];
+    try {
+      for (const entry of appended) this.#fold(entry, shown);
+      this.#show(shown);
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 
   /** Reads what is new, and again while more has come. Called with `#isStale` set. */
@@ -97,22 +112,31 @@ export class Feed {
 
   async #readOnce(): Promise<void> {
     this.#isStale = false;
-    const folding = this.#folding;
-    if (folding === undefined) return;
     const shown: Shown[] = [];
     try {
-      for await (const entry of this.#store.read(this.#uid, this.#run?.head ?? -1)) {
-        const event = folding.add(entry);
-        if (event !== undefined) shown.push({ seq: entry.seq, event });
-      }
+      for await (const entry of this.#store.read(this.#uid, this.#run?.head ?? -1)) this.#fold(entry, shown);
+      this.#show(shown);
     } catch (error) {
-      this.#folding = undefined;
-      for (const reader of this.#readers) reader.fail(error);
+      this.#fail(error);
       throw error;
     }
-    const run = folding.state;
+  }
+
+  #fold(entry: Entry, shown: Shown[]): void {
+    const event = this.#folding?.add(entry);
+    if (event !== undefined) shown.push({ seq: entry.seq, event });
+  }
+
+  #show(shown: readonly Shown[]): void {
+    const run = this.#folding?.state;
+    if (run === undefined) return;
     this.#run = run;
     for (const reader of this.#readers) reader.take(shown, run);
+  }
+
+  #fail(error: unknown): void {
+    this.#folding = undefined;
+    for (const reader of this.#readers) reader.fail(error);
   }
 }
 

@@ -11,6 +11,7 @@
 import type { Entry, NewEntry } from "../log/entries.ts";
 import { fold, type RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
+import type { Uid } from "../protocol/words.ts";
 import type { Appended, Batch, ClaimChange, EventStore, Lease } from "../store/store.ts";
 
 /** The run is somebody else's now, or its last append failed. */
@@ -47,6 +48,10 @@ export class RunLog {
   /** The run with everything that was added, durable or not yet. */
   get state(): RunState {
     return this.#state;
+  }
+
+  get uid(): Uid {
+    return this.lease.uid;
   }
 
   get epoch(): number {

@@ -12,7 +12,11 @@ export interface Held {
 
 /** Fires with the first of `signals`. */
 export function anyOf(...signals: readonly AbortSignal[]): Held {
-  const controller = new AbortController();
+  return firedBy(new AbortController(), ...signals);
+}
+
+/** Fires a controller's signal with the first of `signals`, too. */
+export function firedBy(controller: AbortController, ...signals: readonly AbortSignal[]): Held {
   const listeners = signals.map((signal) => {
     const listener = (): void => controller.abort(signal.reason);
     // Thousands may listen to one that stands for the server.

@@ -8,7 +8,7 @@ import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { modelAttempt } from "./model-attempt.ts";
 import { LeaseLostError } from "./run-log.ts";
-import { anyOf } from "./signals.ts";
+import { firedBy } from "./signals.ts";
 
 interface Live {
   readonly abort: AbortController;
@@ -74,7 +74,7 @@ export class StepRunner {
     const abort = new AbortController();
     const live: Live = { abort, isHarmless, done: Promise.resolve() };
     this.#live.set(path, live);
-    const stop = anyOf(abort.signal, this.#session.signal);
+    const stop = firedBy(abort, this.#session.signal);
     live.done = body(stop.signal)
       .catch((error: unknown) => {
         if (error instanceof LeaseLostError) return;

@@ -3,7 +3,7 @@ import type { Uid } from "../protocol/words.ts";
 import { CLAIM_TTL } from "./claims.ts";
 import type { Engine, Pace, StoreOptions } from "./engine.ts";
 import { EntryMissingError, StoreDamagedError, StoreError } from "./errors.ts";
-import { Hints } from "./hints.ts";
+import { Hints, type News } from "./hints.ts";
 import type {
   Answer,
   Answered,
@@ -11,6 +11,7 @@ import type {
   Batch,
   Claim,
   EventStore,
+  Hint,
   Inbox,
   KeyName,
   Lease,
@@ -94,13 +95,8 @@ export class EmbeddedStore implements EventStore {
   }
 
   async append(lease: Lease, batch: Batch): Promise<Appended> {
-    const entries = batch.entries.map((entry) => ({ entry, text: encodeEntry(entry) }));
-    try {
-      return await this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch, entries));
-    } catch (error) {
-      if (error instanceof Refused) return error.appended;
-      throw error;
-    }
+    const entries = batch.entries.map(encodeEntry);
+    return this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch, entries)).catch(refusal);
   }
 
   async inbox(uid: Uid): Promise<readonly Inbox[]> {
@@ -141,7 +137,7 @@ export class EmbeddedStore implements EventStore {
     return entries;
   }
 
-  watch(topic: Topic, hint: () => void): () => void {
+  watch(topic: Topic, hint: Hint): () => void {
     return this.#hints.watch(topic, hint);
   }
 
@@ -209,15 +205,14 @@ export class EmbeddedStore implements EventStore {
   }
 
   async #transact<T>(pace: Pace, work: (tx: Tx) => T): Promise<T> {
-    const { engine } = this;
-    const topics: Topic[] = [];
-    const settings = { leaseMs: this.#leaseMs, claimTtl: this.#claimTtl };
-    const result = await engine.transact(
-      () => work({ ...settings, rows: engine.rows, at: this.#clock(), topics }),
-      pace,
-    );
-    this.#hints.tell(topics);
+    const news: News[] = [];
+    const result = await this.engine.transact(() => work(this.#tx(news)), pace);
+    this.#hints.tell(news);
     return result;
+  }
+
+  #tx(news: News[]): Tx {
+    return { rows: this.engine.rows, at: this.#clock(), leaseMs: this.#leaseMs, claimTtl: this.#claimTtl, news };
   }
 
   /** Invariant 6 of `store.ts`. @throws the error */
@@ -266,6 +261,11 @@ class Reading implements AsyncIterator<Entry> {
     this.#taken = 0;
     return Promise.resolve({ done: true, value: undefined });
   }
+}
+
+function refusal(error: unknown): Appended {
+  if (error instanceof Refused) return error.appended;
+  throw error;
 }
 
 function isDamage(error: unknown): error is Error {

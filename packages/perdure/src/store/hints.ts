@@ -1,12 +1,24 @@
-import type { Topic } from "./store.ts";
+import type { Encoded, Entry } from "../log/entries.ts";
+import type { Uid } from "../protocol/words.ts";
+import type { Hint, Topic } from "./store.ts";
+
+/** What a transaction has to tell: that there is something new about a topic, or what was appended to a run's log. */
+export type News = Topic | Append;
+interface Append {
+  readonly appendedTo: Uid;
+  /** The place of the first one. */
+  readonly seq: number;
+  readonly at: number;
+  readonly entries: readonly Encoded[];
+}
 
 /** Who wants to be told about what. Telling is not part of any transaction: a hint that throws harms nobody but its owner. */
 export class Hints {
-  readonly #byTopic = new Map<string, Set<() => void>>();
+  readonly #byTopic = new Map<string, Set<Hint>>();
 
-  watch(topic: Topic, hint: () => void): () => void {
+  watch(topic: Topic, hint: Hint): () => void {
     const name = nameOf(topic);
-    const one = () => hint(); // the same function may watch twice, and each ends by itself
+    const one: Hint = (appended) => hint(appended); // the same function may watch twice, and each ends by itself
     const set = this.#byTopic.get(name) ?? new Set();
     this.#byTopic.set(name, set.add(one));
     return () => {
@@ -15,13 +27,23 @@ export class Hints {
     };
   }
 
-  tell(topics: Iterable<Topic>): void {
+  tell(news: readonly News[]): void {
     if (this.#byTopic.size === 0) return;
     const names = new Set<string>();
-    for (const topic of topics) names.add(nameOf(topic));
+    for (const one of news) {
+      if (typeof one === "object" && "appendedTo" in one) this.#push(one);
+      else names.add(nameOf(one));
+    }
     for (const name of names) {
       for (const hint of this.#byTopic.get(name) ?? []) queueMicrotask(hint);
     }
+  }
+
+  #push({ appendedTo, seq, at, entries }: Append): void {
+    const hints = this.#byTopic.get(nameOf({ run: appendedTo }));
+    if (hints === undefined) return;
+    const appended: Entry[] = entries.map(({ entry }, i) => ({ ...entry, seq: seq + i, at }));
+    for (const hint of hints) queueMicrotask(() => hint(appended));
   }
 
   clear(): void {

@@ -16,7 +16,7 @@ import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 /** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */
 export class MemoryRows implements Rows {
   readonly #threads = new Map<string, number>();
-  readonly #runs: RunRow[] = [];
+  readonly #runs: Mutable<RunRow>[] = [];
   readonly #byUid = new Map<Uid, number>();
   readonly #byThread = new Map<number, number[]>();
   readonly #log = new Map<number, LogRow[]>();
@@ -82,7 +82,9 @@ export class MemoryRows implements Rows {
 
   appending(uid: Uid, epoch: number): Appending | null {
     const run = this.run(uid);
-    return run === null || run.owner === null || run.epoch !== epoch || run.aside !== null ? null : run;
+    if (run === null || run.owner === null || run.epoch !== epoch || run.aside !== null) return null;
+    const { id, threadId, head, leg } = run;
+    return { id, uid, threadId, head, leg };
   }
 
   claimable(now: number): RunRow | null {
@@ -127,9 +129,19 @@ export class MemoryRows implements Rows {
   }
 
   addEntries(runId: number, rows: readonly LogRow[]): void {
-    for (const row of rows) this.#pushTo(this.#log, runId, row);
-    const last = rows.at(-1);
-    if (last !== undefined) this.#change(this.#runs, runId, { head: last.seq, updatedAt: last.at });
+    const [run, last] = [this.#runs[runId], rows.at(-1)];
+    if (run === undefined || last === undefined) return;
+    const { head, updatedAt } = run;
+    const log = this.#log.get(runId) ?? [];
+    this.#log.set(runId, log);
+    const { length } = log;
+    log.push(...rows);
+    // In place: this is done for every frame, and a row has two dozen members.
+    [run.head, run.updatedAt] = [last.seq, last.at];
+    this.#undo.push(() => {
+      log.length = length;
+      [run.head, run.updatedAt] = [head, updatedAt];
+    });
   }
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {
@@ -270,6 +282,8 @@ function matches(run: RunRow, query: RowQuery): boolean {
     (query.thread === undefined || run.thread === query.thread)
   );
 }
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 /** A list as JSON: no separator that a name could hold. */
 const threadName = (key: ThreadKey) => JSON.stringify([key.tenant, key.subject, key.agent, key.thread]);

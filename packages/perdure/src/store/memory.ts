@@ -26,8 +26,12 @@ class MemoryEngine implements Engine {
     return { exclusive, formerOwnerDead: false };
   }
 
-  async transact<T>(work: () => T): Promise<T> {
-    return this.rows.transaction(work);
+  transact<T>(work: () => T): Promise<T> {
+    try {
+      return Promise.resolve(this.rows.transaction(work));
+    } catch (error) {
+      return Promise.reject(error);
+    }
   }
 
   faults(): readonly string[] {

@@ -66,7 +66,7 @@ export class SqliteWriter {
   #commit(jobs: readonly Job[]): void {
     this.db.run("BEGIN IMMEDIATE");
     try {
-      const keep = jobs.length === 1 ? (jobs[0]?.attempt() ?? false) : this.#attemptEach(jobs);
+      const keep = this.#attemptEach(jobs);
       this.db.run(keep ? "COMMIT" : "ROLLBACK");
       this.commits += 1;
     } catch (error) {
@@ -79,9 +79,15 @@ export class SqliteWriter {
     }
   }
 
-  /** A job that has no neighbours needs no savepoint, and a tenth of a lone commit's time is saved (2). */
-  #attemptEach(jobs: readonly Job[]): boolean {
-    for (const job of jobs) {
+  /** The first job, often the only one, needs no savepoint: a tenth of a lone commit's time is saved (2). */
+  #attemptEach([first, ...others]: readonly Job[]): boolean {
+    const keeps = first?.attempt() ?? false;
+    if (others.length === 0) return keeps;
+    if (!keeps) {
+      this.db.run("ROLLBACK");
+      this.db.run("BEGIN IMMEDIATE");
+    }
+    for (const job of others) {
       this.db.run("SAVEPOINT job");
       if (!job.attempt()) this.db.run("ROLLBACK TO job");
       this.db.run("RELEASE job");

@@ -222,6 +222,13 @@ export type Appended =
   | { readonly is: "held"; readonly claim: Claim };
 
 /**
+ * Says that there is something new.
+ *
+ * @param appended - for a run, what its log has got, where the writer is in this process and it was an append; else read
+ */
+export type Hint = (appended?: readonly Entry[]) => void;
+
+/**
  * What a hint may be about: one run, what came in for it from outside (so its driver is not told of each of his own appends), one thread
  * (a new run in it), or something to claim.
  */
@@ -297,7 +304,7 @@ export interface EventStore {
    */
   read(uid: Uid, after: number): AsyncIterable<Entry>;
   /** @param hint - called after the commit, on a turn of its own; must not throw @returns ends it */
-  watch(topic: Topic, hint: () => void): () => void;
+  watch(topic: Topic, hint: Hint): () => void;
   run(uid: Uid): Promise<Run | null>;
   question(interrupt: string): Promise<Question | null>;
   /** The leg that a thread knows under a run id. */

@@ -4,7 +4,7 @@
  *
  * The numbers cite the invariants of `store.ts`.
  */
-import { encodeEntry, type NewEntry } from "../log/entries.ts";
+import { type Encoded, encodeEntry, type NewEntry } from "../log/entries.ts";
 import { toJson } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import { changeClaim } from "./claims.ts";
@@ -27,7 +27,7 @@ import type {
   ThreadView,
 } from "./store.ts";
 import { covers } from "./store.ts";
-import { type Encoded, misused, Refused, type Tx } from "./tx.ts";
+import { misused, Refused, type Tx } from "./tx.ts";
 import { isRequest, publicRun, viewOf } from "./views.ts";
 
 export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Encoded[]): Appended {
@@ -40,7 +40,7 @@ export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Enc
   if (batch.ends !== undefined) Object.assign(change, endLease(tx, run, batch.ends));
   if (Object.keys(change).length > 0) tx.rows.changeRun(run.id, change);
   if (change.outcome !== undefined) wakeHeirs(tx, run.uid);
-  if (entries.length > 0) tx.topics.push({ run: run.uid });
+  if (entries.length > 0) tx.news.push({ appendedTo: run.uid, seq: run.head + 1, at: tx.at, entries });
   return { is: "appended", head: run.head + entries.length, at: tx.at };
 }
 
@@ -76,7 +76,7 @@ function endLease(tx: Tx, run: Appending, ends: NonNullable<Batch["ends"]>): Run
   const waits = ends.waitsForKey !== null && isBusy(tx, tx.rows.claim(ends.waitsForKey)) ? ends.waitsForKey : null;
   const now = ends.runnable || (ends.waitsForKey !== null && waits === null);
   const readyAt = now ? tx.at : ends.wakeAt;
-  if (readyAt !== null) tx.topics.push("claimable");
+  if (readyAt !== null) tx.news.push("claimable");
   return { owner: null, until: 0, readyAt, waitsForKey: waits };
 }
 
@@ -114,7 +114,7 @@ function wakeHeirs(tx: Tx, ended: Uid): void {
 function wake(tx: Tx, run: RunRow): void {
   const readyAt = run.readyAt === null ? tx.at : Math.min(run.readyAt, tx.at);
   tx.rows.changeRun(run.id, { readyAt, waitsForKey: null });
-  tx.topics.push({ run: run.uid }, { inbox: run.uid }, "claimable");
+  tx.news.push({ run: run.uid }, { inbox: run.uid }, "claimable");
 }
 
 export function post<M extends Meaning>(
@@ -183,13 +183,9 @@ function beginRun(
     waitsForKey: null,
     aside: null,
   });
-  const change = record(
-    tx,
-    run,
-    first.map((entry) => ({ entry, text: encodeEntry(entry) })),
-  );
+  const change = record(tx, run, first.map(encodeEntry));
   tx.rows.changeRun(run.id, change);
-  tx.topics.push({ run: run.uid }, { thread: key });
+  tx.news.push({ run: run.uid }, { thread: key });
   return lease;
 }
 
@@ -286,7 +282,7 @@ export function setAside(tx: Tx, uid: Uid, cause: string): void {
   const run = tx.rows.run(uid);
   if (run === null || run.aside !== null) return;
   tx.rows.changeRun(run.id, { aside: cause, owner: null, until: 0 });
-  tx.topics.push({ run: uid }, { inbox: uid });
+  tx.news.push({ run: uid }, { inbox: uid });
 }
 
 function text(value: unknown): string {

@@ -1,7 +1,7 @@
-import type { NewEntry } from "../log/entries.ts";
 import { StoreError } from "./errors.ts";
+import type { News } from "./hints.ts";
 import type { Rows } from "./rows.ts";
-import type { Appended, Topic } from "./store.ts";
+import type { Appended } from "./store.ts";
 
 /** One transaction: the tables, its moment, and whom to tell once it is committed. */
 export interface Tx {
@@ -9,13 +9,7 @@ export interface Tx {
   readonly at: number;
   readonly leaseMs: number;
   readonly claimTtl: number;
-  readonly topics: Topic[];
-}
-
-/** An entry and its text, made before the transaction begins: what cannot be written never gets that far. */
-export interface Encoded {
-  readonly entry: NewEntry;
-  readonly text: string;
+  readonly news: News[];
 }
 
 /** Ends a transaction without a trace and without a fault. Control flow, so not an `Error`: nobody ever sees it. */

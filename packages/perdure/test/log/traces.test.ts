@@ -18,7 +18,7 @@ describe.each(traces)("$name", ({ batches, uninterrupted: plain }) => {
   test("is a log: each entry is written and read back as it was", () => {
     for (const entry of log) {
       const { seq, at, ...fresh } = entry;
-      expect(parseEntry(encodeEntry(fresh), { run: uid, seq, at })).toEqual(entry);
+      expect(parseEntry(encodeEntry(fresh).text, { run: uid, seq, at })).toEqual(entry);
     }
   });
 

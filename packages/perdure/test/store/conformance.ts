@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { NewEntry } from "../../src/log/entries.ts";
+import type { Entry, NewEntry } from "../../src/log/entries.ts";
 import type { StoreOptions } from "../../src/store/engine.ts";
 import type { Batch, EventStore, Lease } from "../../src/store/store.ts";
 import {
@@ -156,6 +156,23 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         end();
         await append(lease, [memo(2)]);
         expect(await Promise.all(heads)).toEqual([2, 3]);
+      });
+
+      test("what a hint brings is what a reader of the log gets, also of what JSON changes", async () => {
+        const lease = await begin(store, "u1");
+        const brought: Entry[] = [];
+        store.watch({ run: uid("u1") }, (appended = []) => brought.push(...appended));
+        const when = new Date(0) as unknown as string;
+        await append(lease, [memo(1), delta("a")]);
+        await append(lease, [
+          { kind: "memo", transformer: "t", value: { when, nothing: undefined as unknown as null } },
+        ]);
+        await append(lease, [], { ends: parked });
+        await Promise.resolve();
+        expect(brought).toHaveLength(3);
+        const read: Entry[] = [];
+        for await (const entry of store.read(uid("u1"), 1)) read.push(entry);
+        expect(brought).toStrictEqual(read);
       });
 
       test("a thread's watcher hears of a new run, and the watcher of work of whatever becomes claimable", async () => {
