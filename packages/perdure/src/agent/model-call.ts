@@ -13,7 +13,7 @@ import type { ModelEmitter } from "../runtime/model-emitter.ts";
 import { ModelAssembly } from "./model-assembly.ts";
 import { ModelError, toModelError } from "./model-error.ts";
 import type { ModelAnswer } from "./model-output.ts";
-import { type ModelPart, readPart } from "./model-parts.ts";
+import { readPart } from "./model-parts.ts";
 import { type LanguageModel, type ModelRequest, nativeOptions } from "./model-port.ts";
 
 /**
@@ -24,20 +24,8 @@ import { type LanguageModel, type ModelRequest, nativeOptions } from "./model-po
  * @throws {@link ModelError} when there is none; the signal's reason when it was aborted
  */
 export async function callModel(request: ModelRequest, emit: ModelEmitter): Promise<ModelAnswer> {
-  const assembly = new ModelAssembly(emit);
-  for await (const part of answer(request)) {
-    if (part.type === "error") throw toModelError(request.model, part.error, "stream");
-    if (part.type === "finish") return assembly.finish(part);
-    assembly.take(part);
-    const pumped = emit.pump();
-    if (pumped !== undefined) await untilAborted(pumped, request.signal);
-  }
-  throw cut(request.model);
-}
-
-/** The parts of the answer. Leaving the loop over them cancels the stream. */
-async function* answer(request: ModelRequest): AsyncGenerator<ModelPart, void, undefined> {
   const { model, signal } = request;
+  const assembly = new ModelAssembly(emit);
   const reader = (await ask(request)).getReader();
   // A pending read ends with this, even if the provider's own cancelling hangs.
   const cancel = (): void => drop(reader.cancel(signal.reason));
@@ -45,18 +33,33 @@ async function* answer(request: ModelRequest): AsyncGenerator<ModelPart, void, u
   if (signal.aborted) cancel(); // it fired while the answer was on its way, and fires no more
   try {
     for (;;) {
-      const { done, value } = await reader.read().catch((cause: unknown) => {
-        signal.throwIfAborted();
-        throw toModelError(model, cause, "stream");
-      });
-      signal.throwIfAborted();
-      if (done) return;
-      const part = readPart(value, model);
-      if (part !== null) yield part;
+      const read = await nextOf(reader, request);
+      if (read.done) throw cut(model);
+      const part = readPart(read.value, model);
+      if (part === null) continue;
+      if (part.type === "error") throw toModelError(model, part.error, "stream");
+      if (part.type === "finish") return assembly.finish(part);
+      assembly.take(part);
+      const pumped = emit.pump();
+      if (pumped !== undefined) await untilAborted(pumped, signal);
     }
   } finally {
     signal.removeEventListener("abort", cancel);
     drop(reader.cancel());
+  }
+}
+
+async function nextOf(
+  reader: ReadableStreamDefaultReader<object>,
+  { model, signal }: ModelRequest,
+): Promise<ReadableStreamReadResult<object>> {
+  try {
+    const read = await reader.read();
+    signal.throwIfAborted();
+    return read;
+  } catch (cause) {
+    signal.throwIfAborted();
+    throw toModelError(model, cause, "stream");
   }
 }
 

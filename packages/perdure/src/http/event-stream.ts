@@ -28,9 +28,9 @@ export interface SentStream {
   cancel(): void;
 }
 
-/** A generator that ends with a signal, as a stream. */
+/** An iterator that ends with a signal, as a stream. */
 export function sentStream(
-  start: (gone: AbortSignal) => Promise<AsyncGenerator<readonly Sent[], void>>,
+  start: (gone: AbortSignal) => Promise<AsyncIterator<readonly Sent[], void>>,
 ): Promise<SentStream> {
   const gone = new AbortController();
   return start(gone.signal).then((batches) => ({
@@ -97,10 +97,10 @@ async function write(frames: Frames, outgoing: ServerResponse, keepAliveMs: numb
   if (outgoing.destroyed) gone();
   try {
     for (;;) {
-      const bytes = await frames.next();
-      if (bytes === null || outgoing.destroyed) return void outgoing.end();
+      const text = await frames.next();
+      if (text === null || outgoing.destroyed) return void outgoing.end();
       silence.refresh();
-      if (outgoing.write(bytes)) continue;
+      if (outgoing.write(text)) continue;
       await new Promise<void>((resolve) => {
         onward = resolve;
         if (outgoing.destroyed) resolve();
@@ -112,16 +112,16 @@ async function write(frames: Frames, outgoing: ServerResponse, keepAliveMs: numb
 }
 
 function webStream(frames: Frames, keepAliveMs: number): ReadableStream<Uint8Array> {
-  let next: Promise<Uint8Array | null> | undefined;
+  let next: Promise<string | null> | undefined;
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
         next ??= frames.next();
-        const bytes = await orSilence(next, keepAliveMs);
-        if (bytes === "silence") return controller.enqueue(encoder.encode(KEEP_ALIVE));
+        const text = await orSilence(next, keepAliveMs);
+        if (text === SILENCE) return controller.enqueue(encoder.encode(KEEP_ALIVE));
         next = undefined;
-        if (bytes === null) controller.close();
-        else controller.enqueue(bytes);
+        if (text === null) controller.close();
+        else controller.enqueue(encoder.encode(text));
       },
       cancel: () => frames.cancel(),
     },
@@ -131,7 +131,7 @@ function webStream(frames: Frames, keepAliveMs: number): ReadableStream<Uint8Arr
 
 const encoder = new TextEncoder();
 
-/** A stream's bytes, as its reader may see them. */
+/** A stream's frames, as its reader may see them. */
 class Frames {
   readonly #batches: SentStream;
   readonly #gate: (event: AGUIEvent) => AGUIEvent | null;
@@ -149,21 +149,14 @@ class Frames {
   }
 
   /** The next frames; null after the last ones. */
-  async next(): Promise<Uint8Array | null> {
+  async next(): Promise<string | null> {
     for (;;) {
       const { done, value } = await (this.#first ?? this.#batches.next());
       this.#first = undefined;
       if (done === true) return null;
-      let only: Uint8Array | null = null;
-      let all: Uint8Array[] | undefined;
-      for (const sent of value) {
-        const bytes = this.#encoded(sent);
-        if (bytes === null) continue;
-        if (only === null) only = bytes;
-        else if (all === undefined) all = [only, bytes];
-        else all.push(bytes);
-      }
-      if (only !== null) return all === undefined ? only : joined(all);
+      let text = "";
+      for (const sent of value) text += this.#encoded(sent);
+      if (text !== "") return text;
     }
   }
 
@@ -171,29 +164,21 @@ class Frames {
     this.#batches.cancel();
   }
 
-  #encoded(sent: Sent): Uint8Array | null {
+  #encoded(sent: Sent): string {
     const event = this.#gate(sent.event);
-    if (event === null) return null;
-    if (event !== sent.event) return encoder.encode(encodeSse(event, sent.cursor));
-    sent.bytes ??= encoder.encode(encodeSse(event, sent.cursor));
-    return sent.bytes;
+    if (event === null) return "";
+    if (event !== sent.event) return encodeSse(event, sent.cursor);
+    sent.text ??= encodeSse(event, sent.cursor);
+    return sent.text;
   }
 }
 
-function joined(parts: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
-}
+const SILENCE = Symbol("silence");
 
-async function orSilence<T>(next: Promise<T>, ms: number): Promise<T | "silence"> {
+async function orSilence<T>(next: Promise<T>, ms: number): Promise<T | typeof SILENCE> {
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const silence = new Promise<"silence">((resolve) => {
-    timer = setTimeout(resolve, ms, "silence");
+  const silence = new Promise<typeof SILENCE>((resolve) => {
+    timer = setTimeout(resolve, ms, SILENCE);
   });
   try {
     return await Promise.race([next, silence]);

@@ -21,7 +21,7 @@
 import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
 import { HeldMessages } from "../protocol/held-messages.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
-import { isAnswered, verify, withClientTools, withHistory } from "../protocol/verify.ts";
+import { isAnswered, verify, type Wire, withClientTools, withHistory } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Entry, Fact, Frame, Interrupt } from "./entries.ts";
 import { blank, Folded, type Scalars, scalarsOf } from "./folded.ts";
@@ -88,6 +88,15 @@ export class Folding {
     this.#interrupts = new SharedMap(state?.interrupts);
     this.#answers = new SharedMap(state?.answers);
     this.#subagents = new SharedMap(state?.subagents);
+  }
+
+  /** The last seq; -1 while the log has no entry. */
+  get head(): number {
+    return this.#now.head;
+  }
+
+  get wire(): Wire {
+    return this.#now.wire;
   }
 
   /** @throws {@link LogError} while the log has no entry */

@@ -16,7 +16,7 @@ export interface Sent {
   readonly event: AGUIEvent;
   readonly cursor?: string;
   /** What it is on the wire, kept by whoever encoded it: readers who are sent the same share the object. */
-  bytes?: Uint8Array;
+  text?: string;
 }
 
 /** A frame with its place. */

@@ -11,7 +11,7 @@ import type { AGUIEvent } from "../protocol/events.ts";
 import type { Run } from "../store/store.ts";
 import { encodeCursor } from "./cursor.ts";
 import type { FeedReader, Feeds, Sent, Shown } from "./feed.ts";
-import { anyOf } from "./signals.ts";
+import { anyOf, type Held } from "./signals.ts";
 import type { Threads } from "./threads.ts";
 
 export interface FollowOptions {
@@ -30,44 +30,93 @@ export interface FollowOptions {
   readonly stopping: AbortSignal;
 }
 
+interface Followed {
+  readonly feeds: Feeds;
+  readonly threads: Threads;
+}
+
 /** The stream of one run. Ends as `until` says, with the run, or when either signal fires. */
-export async function* follow(
-  { feeds, threads }: { readonly feeds: Feeds; readonly threads: Threads },
-  options: FollowOptions,
-): AsyncGenerator<readonly Sent[], void> {
-  const { as, after, gone, stopping } = options;
-  const over = anyOf(gone, stopping);
-  const mailbox = new Mailbox(over.signal);
-  let leave = (): void => {};
-  try {
-    const joined = await feeds.join(options.run, mailbox);
-    leave = joined.leave;
+export function follow(followed: Followed, options: FollowOptions): AsyncIterableIterator<readonly Sent[], void> {
+  return new Following(followed, options);
+}
+
+/** By hand, because it is resumed for every frame of every reader, and a generator makes twice as much garbage. */
+class Following implements AsyncIterableIterator<readonly Sent[], void> {
+  readonly #over: Held;
+  readonly #mailbox: Mailbox;
+  #connection: Connection | undefined;
+  #leave = (): void => {};
+  #hasEnded = false;
+
+  constructor(
+    private readonly followed: Followed,
+    private readonly options: FollowOptions,
+  ) {
+    this.#over = anyOf(options.gone, options.stopping);
+    this.#mailbox = new Mailbox(this.#over.signal);
+    // Not only when it is asked for more: whoever has gone may never ask again.
+    this.#over.signal.addEventListener("abort", () => this.#leave(), { once: true });
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<readonly Sent[], void>> {
+    try {
+      if (this.#hasEnded) return { done: true, value: undefined };
+      const connection = this.#connection;
+      if (connection === undefined) {
+        const first = await this.#begin();
+        if (first !== undefined) return { done: false, value: first };
+        return this.#cutOff();
+      }
+      while (!connection.isDone) {
+        const news = this.#mailbox.poll() ?? (await this.#mailbox.next());
+        if (news === undefined) return this.#cutOff();
+        const sent = connection.sent(news.shown, news.run);
+        if (sent.length > 0) return { done: false, value: sent };
+      }
+    } catch (error) {
+      this.#end();
+      throw error;
+    }
+    this.#end();
+    return { done: true, value: undefined };
+  }
+
+  /** @returns the first batch; undefined when the connection is over before it */
+  async #begin(): Promise<readonly Sent[] | undefined> {
+    const { as, after } = this.options;
+    const { feeds, threads } = this.followed;
+    const joined = await feeds.join(this.options.run, this.#mailbox);
+    this.#leave = joined.leave;
+    if (this.#over.signal.aborted) joined.leave();
     let { run } = joined;
     // A leg that was asked for begins when a driver has taken the request in. A prelude before that would end with the leg before it.
     while (after === null && as !== null && run.legs < as.leg && run.finished === null) {
-      const news = await mailbox.next();
-      if (news === undefined) {
-        if (!gone.aborted) yield [{ event: RECONNECT }];
-        return;
-      }
+      const news = await this.#mailbox.next();
+      if (news === undefined) return undefined;
       run = news.run;
     }
-    const connection = new Connection(options, run);
-    if (after === null) yield connection.prelude();
+    const connection = new Connection(this.options, run);
+    this.#connection = connection;
+    if (after === null) return connection.prelude();
     // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
-    else yield connection.sent(await missedBetween(threads, options.run, after, joined.run.head));
-    while (!connection.isDone) {
-      const news = await mailbox.next();
-      if (news === undefined) {
-        if (!gone.aborted) yield [{ event: RECONNECT }];
-        return;
-      }
-      const sent = connection.sent(news.shown, news.run);
-      if (sent.length > 0) yield sent;
-    }
-  } finally {
-    leave();
-    over.release();
+    return connection.sent(await missedBetween(threads, this.options.run, after, joined.run.head));
+  }
+
+  #cutOff(): IteratorResult<readonly Sent[], void> {
+    this.#end();
+    return this.options.gone.aborted
+      ? { done: true, value: undefined }
+      : { done: false, value: [{ event: RECONNECT }] };
+  }
+
+  #end(): void {
+    this.#hasEnded = true;
+    this.#leave();
+    this.#over.release();
   }
 }
 
@@ -209,15 +258,21 @@ class Mailbox implements FeedReader {
     this.#onNews?.();
   }
 
+  /** The next batch, if it is there. */
+  poll(): News | undefined {
+    const news = this.#news.shift();
+    if (news !== undefined) {
+      this.#frames -= news.frames;
+      this.#bytes -= news.bytes;
+    }
+    return news;
+  }
+
   /** The next batch; undefined when the connection is over. */
   async next(): Promise<News | undefined> {
     for (;;) {
-      const news = this.#news.shift();
-      if (news !== undefined) {
-        this.#frames -= news.frames;
-        this.#bytes -= news.bytes;
-        return news;
-      }
+      const news = this.poll();
+      if (news !== undefined) return news;
       if (this.#failure) throw this.#failure.error;
       if (this.#isClosed) return undefined;
       await new Promise<void>((resolve) => {

@@ -36,7 +36,7 @@ export class LogStream implements Stream {
 
   get wire(): Wire {
     this.flush();
-    return this.log.state.wire;
+    return this.log.wire;
   }
 
   get messages(): readonly Message[] {
@@ -87,14 +87,14 @@ export class LogStream implements Stream {
     for (const { event, lane, delta } of gathered) {
       this.#lastSent.set(blockOf(event), at);
       const whole = { ...event, delta };
-      this.log.add([{ kind: "frame", path: lane, event: whole }], { bytes: bytesOf(whole) });
+      this.log.addDelta({ kind: "frame", path: lane, event: whole }, bytesOf(whole));
     }
   }
 
   #delta(event: Delta, lane: Path): void {
     checkShape(event);
     // A gathered delta changes nothing that the rules about another delta look at, so it can be judged before those are folded.
-    verify(this.log.state.wire, event, lane);
+    verify(this.log.wire, event, lane);
     const block = blockOf(event);
     const gathering = this.#gathering.get(block);
     if (gathering) {
@@ -105,7 +105,7 @@ export class LogStream implements Stream {
     const since = at - (this.#lastSent.get(block) ?? Number.NEGATIVE_INFINITY);
     if (since >= WINDOW && this.#gathering.size === 0) {
       this.#lastSent.set(block, at);
-      this.log.add([{ kind: "frame", path: lane, event }], { bytes: bytesOf(event) });
+      this.log.addDelta({ kind: "frame", path: lane, event }, bytesOf(event));
       return;
     }
     this.#gathering.set(block, { event, lane, delta: event.delta });

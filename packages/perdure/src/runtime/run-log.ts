@@ -8,9 +8,10 @@
  * G4. Offers take turns. What is added while one is with the store is folded behind it and appended behind it; if the store refuses it, it
  *     is folded again without.
  */
-import type { Entry, NewEntry } from "../log/entries.ts";
-import { fold, type RunState } from "../log/fold.ts";
+import type { Frame, NewEntry } from "../log/entries.ts";
+import { Folding, type RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
+import type { Wire } from "../protocol/verify.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { Appended, Batch, ClaimChange, EventStore, Lease } from "../store/store.ts";
 
@@ -23,7 +24,7 @@ export class LeaseLostError extends PerdureError {
 }
 
 export class RunLog {
-  #state: RunState;
+  #folding: Folding;
   #queue: NewEntry[] = [];
   #claims: ClaimChange[] = [];
   #taken: number[] = [];
@@ -42,12 +43,17 @@ export class RunLog {
     private readonly onLost: (error: LeaseLostError) => void,
     private readonly now: () => number,
   ) {
-    this.#state = state;
+    this.#folding = new Folding(state);
   }
 
   /** The run with everything that was added, durable or not yet. */
   get state(): RunState {
-    return this.#state;
+    return this.#folding.state;
+  }
+
+  /** The verifier's state, with everything that was added. */
+  get wire(): Wire {
+    return this.#folding.wire;
   }
 
   get uid(): Uid {
@@ -73,12 +79,35 @@ export class RunLog {
     } = {},
   ): void {
     if (this.#lost) throw this.#lost;
-    this.#state = fold(this.#numbered(entries), this.#state);
+    this.#fold(entries);
+    if (options.claims !== undefined) this.#claims.push(...options.claims);
+    if (options.taken !== undefined) this.#taken.push(...options.taken);
+    this.#queued(entries, options.bytes ?? 0);
+  }
+
+  /** Adds a frame of which {@link wire} is known to allow it, and which changes nothing that an error would have to take back: a delta. */
+  addDelta(frame: Frame, bytes: number): void {
+    if (this.#lost) throw this.#lost;
+    this.#folding.add({ ...frame, seq: this.#folding.head + 1, at: this.now() });
+    this.#queued([frame], bytes);
+  }
+
+  #queued(entries: readonly NewEntry[], bytes: number): void {
     this.#queue.push(...entries);
-    this.#claims.push(...(options.claims ?? []));
-    this.#taken.push(...(options.taken ?? []));
-    this.#bytes += options.bytes ?? 0;
+    this.#bytes += bytes;
     if (this.#offered === undefined) this.#flushSoon();
+  }
+
+  /** @throws whatever the fold refuses; then nothing has changed */
+  #fold(entries: readonly NewEntry[]): void {
+    const before = this.#folding.state;
+    try {
+      const at = this.now();
+      for (const entry of entries) this.#folding.add({ ...entry, seq: this.#folding.head + 1, at });
+    } catch (error) {
+      this.#folding = new Folding(before);
+      throw error;
+    }
   }
 
   /** Resolves when everything added so far is durable. @throws {@link LeaseLostError} */
@@ -109,9 +138,9 @@ export class RunLog {
     do await this.committed();
     while (this.#queue.length > 0);
     const batch = make();
-    const before = this.#state;
+    const before = this.#folding.state;
     // Folded before it is appended, so that nothing is appended that cannot be read.
-    this.#state = fold(this.#numbered(batch.entries), before);
+    this.#fold(batch.entries);
     let isOver = (): void => {};
     this.#offered = new Promise((resolve) => {
       isOver = resolve;
@@ -129,9 +158,9 @@ export class RunLog {
 
   /** What was added behind a refused offer stands where that would have stood. */
   #foldAgain(before: RunState): void {
-    this.#state = before;
+    this.#folding = new Folding(before);
     try {
-      this.#state = fold(this.#numbered(this.#queue), before);
+      this.#fold(this.#queue);
     } catch (error) {
       throw this.lose(error);
     }
@@ -185,10 +214,5 @@ export class RunLog {
     }
     if (appended.is === "fenced") throw this.lose();
     return appended;
-  }
-
-  #numbered(entries: readonly NewEntry[]): Entry[] {
-    const at = this.now();
-    return entries.map((entry, i) => ({ ...entry, seq: this.#state.head + 1 + i, at }));
   }
 }

@@ -8,7 +8,7 @@ import { Feeds, type Sent } from "./feed.ts";
 import { type FollowOptions, follow } from "./follow.ts";
 import { anyOf } from "./signals.ts";
 
-export type Batches = AsyncGenerator<readonly Sent[], void>;
+export type Batches = AsyncIterableIterator<readonly Sent[], void>;
 
 export interface ThreadStreamRequest {
   readonly threadId: string;

@@ -29,12 +29,13 @@ export class Hints {
 
   tell(news: readonly News[]): void {
     if (this.#byTopic.size === 0) return;
-    const names = new Set<string>();
+    const topics: Topic[] = [];
     for (const one of news) {
       if (typeof one === "object" && "appendedTo" in one) this.#push(one);
-      else names.add(nameOf(one));
+      else topics.push(one);
     }
-    for (const name of names) {
+    if (topics.length === 0) return;
+    for (const name of new Set(topics.map(nameOf))) {
       for (const hint of this.#byTopic.get(name) ?? []) queueMicrotask(hint);
     }
   }

@@ -1,6 +1,6 @@
 /** What the stream is on the wire, over real sockets: headers, bytes, silence, slow readers, and readers that leave. */
 import { connect } from "node:net";
-import { agent, memory, type RunContext } from "perdure";
+import { agent, createRuntime, memory, type RunContext } from "perdure";
 import { describe, expect, it } from "vitest";
 import {
   ask,
@@ -241,6 +241,24 @@ describe("the end of a connection", () => {
       second.abort();
       expect((await ended(server.url, request.threadId)).state).toBe("cancelled");
       expect(signals.map(({ aborted }) => aborted)).toEqual([true]);
+    });
+
+    it("a reader over a web stream, too, has gone when it cancels between two reads", async () => {
+      const { signals, body } = halves();
+      const perdure = createRuntime({
+        agents: [agent({ name: "halves", disconnect: "cancel", run: body })],
+        disconnectGrace: 5,
+      });
+      const headers = { "content-type": "application/json" };
+      const url = "http://127.0.0.1/agents/halves";
+      const { body: stream } = await perdure.fetch(
+        new Request(url, { method: "POST", headers, body: JSON.stringify(fresh()) }),
+      );
+      const reader = stream?.getReader();
+      await reader?.read();
+      await reader?.cancel();
+      await expect.poll(() => signals.map(({ aborted }) => aborted)).toEqual([true]);
+      await perdure.close();
     });
 
     it.each([
