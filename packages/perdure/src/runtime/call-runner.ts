@@ -332,24 +332,24 @@ export class CallRunner {
       how.by === "answer" && tool !== undefined
         ? claimChange(session.state, call, tool, input, "settled", how.output)
         : undefined;
-    const entries = (): readonly NewEntry[] => [
-      ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
-      // The end of its step is all that closes a call of the client's.
-      ...(how.by === "cancel" && step?.waits && step.started.step !== "client-tool"
-        ? session.closing(step.waits, { status: "withdrawn", by: "" })
-        : []),
-      {
-        kind: "step.finished",
-        path: call.path,
-        via: how.by === "answer" ? "answer" : "call",
-        ...this.#settledEnd(how, tool, input),
-      },
-      ...(mayAnswer(session.state.wire, call.id)
-        ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
-        : []),
-    ];
+    const entries = (): readonly NewEntry[] => {
+      const end = this.#settledEnd(how, tool, input);
+      return [
+        ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
+        // The end of its step is all that closes a call of the client's.
+        ...(how.by === "cancel" && step?.waits && step.started.step !== "client-tool"
+          ? session.closing(step.waits, { status: "withdrawn", by: "" })
+          : []),
+        { kind: "step.finished", path: call.path, via: how.by === "answer" ? "answer" : "call", ...end },
+        ...(mayAnswer(session.state.wire, call.id)
+          ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
+          : []),
+        // In the same batch: whoever dies behind it leaves a screen that says what the log says.
+        ...session.stateFrames(call.path, end.status === "ok" ? end.patch : []),
+      ];
+    };
     // Refused when somebody has answered meanwhile: then the answer is taken first, and the driver decides again.
-    if (await session.offer(entries, claim === undefined ? {} : { claims: [claim] })) session.showState(call.path);
+    await session.offer(entries, claim === undefined ? {} : { claims: [claim] });
   }
 
   #settledEnd(how: Settle, tool: DynTool | undefined, input: Json): StepEnd {

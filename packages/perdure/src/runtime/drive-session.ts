@@ -9,7 +9,7 @@ import type { RunState } from "../log/fold.ts";
 import { interruptEvent } from "../log/interrupts.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import type { Patch } from "../protocol/patch.ts";
+import { apply, type Patch } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Batch, Claim, ClaimChange, Closed, EventStore, Inbox, Lease } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
@@ -113,9 +113,15 @@ export class DriveSession {
 
   /** Appends the frame that leads from what clients hold to what they should, if that is something else. */
   showState(path: Path): void {
+    const frames = this.stateFrames(path, []);
+    if (frames.length > 0) this.add(frames);
+  }
+
+  /** The frame that leads from what clients hold to what they should once `patch` is committed, if that is something else. */
+  stateFrames(path: Path, patch: Patch): readonly NewEntry[] {
     const { shown, committed } = this.state;
-    const event = this.drafts.show(shown, committed);
-    if (event !== undefined) this.add([{ kind: "frame", path, event }]);
+    const event = this.drafts.show(shown, patch.length === 0 ? committed : apply(committed, patch));
+    return event === undefined ? [] : [{ kind: "frame", path, event }];
   }
 
   /** The state that clients should hold. */

@@ -78,6 +78,20 @@ describe("deaths in a row", () => {
   });
 });
 
+test("a write that died, was answered for, and then its process died after any commit: the screen says what the log says", async () => {
+  const story = unknownWrite("what is true");
+  const { world } = await uninterrupted(story);
+  for (const at of world.visits.keys()) {
+    for (let commits = 1; ; commits++) {
+      const { deaths } = await sameAsUninterrupted(story, [
+        { at, nth: 1 },
+        { when: "after", commits },
+      ]);
+      if (deaths === 1) break;
+    }
+  }
+});
+
 test("over SQLite, too, a process may die anywhere", async () => {
   // Every second commit: each costs a write to the disk, and which of them is the last makes no difference to the file.
   for (let commits = 1; ; commits += 2) {

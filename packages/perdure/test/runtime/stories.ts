@@ -233,9 +233,13 @@ export const unknownWrite = (says: "what is true" | "unknown"): Story => ({
           settle: 0,
           input: z.object({ to: z.string() }),
           output: z.object({ sent: z.string() }),
+          state: z.custom<Desk>(),
           async call({ to }) {
             await does(life, "mail", `mail ${to}`);
             return { sent: to };
+          },
+          reduce(desk, { sent }) {
+            desk.refunds = [...(desk.refunds ?? []), sent];
           },
         }),
       ],
