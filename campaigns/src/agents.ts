@@ -69,8 +69,16 @@ function toolsOf({ ledger, pause }: World) {
       input: z.object({ order: z.string() }),
       state: Desk,
       async call({ order }, ctx) {
+        // Only the first attempt says so: of one that died nothing may stay on the screen.
+        if (ctx.attempt === 1) {
+          ctx.updateState((desk) => {
+            desk.seen[`${order} at first`] = 1;
+          });
+          ctx.publishState();
+        }
         await pause();
         ctx.updateState((desk) => {
+          delete desk.seen[`${order} at first`];
           desk.seen[order] = 1;
         });
         await pause();

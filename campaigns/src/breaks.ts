@@ -7,10 +7,15 @@ export interface Replacement {
   readonly new: string;
 }
 
+export interface Break {
+  readonly what: string;
+  /** Only the chaos campaign kills often enough to see it. */
+  readonly isRare?: true;
+  readonly replacements: readonly Replacement[];
+}
+
 /** By name: what is broken, and how. */
-export const breaks: Readonly<
-  Record<string, { readonly what: string; readonly replacements: readonly Replacement[] }>
-> = {
+export const breaks: Readonly<Record<string, Break>> = {
   "attempt-late": {
     what: "an attempt is not durable before its body runs",
     replacements: [
@@ -42,8 +47,8 @@ export const breaks: Readonly<
     replacements: [
       {
         file: "runtime/follow.ts",
-        old: "if (after === null) yield connection.prelude();",
-        new: "if (after === null) yield connection.sent(await missedBetween(threads, options.run, -1, joined.run.head));",
+        old: "if (after === null) return connection.prelude();",
+        new: "if (after === null) return connection.sent(await missedBetween(threads, this.options.run, -1, joined.run.head));",
       },
     ],
   },
@@ -54,6 +59,67 @@ export const breaks: Readonly<
         file: "runtime/decide.ts",
         old: 'if (effect === "write" && failed.applied === "unknown") {',
         new: 'if (effect === "write" && failed.applied === "unknown" && at < 0) {',
+      },
+    ],
+  },
+  "key-per-attempt": {
+    what: "an idempotent call that runs again has another key",
+    replacements: [
+      {
+        file: "runtime/call-runner.ts",
+        old: "{call.path}\\n$",
+        new: "{call.path + n}\\n$",
+      },
+    ],
+  },
+  "reconcile-deaf": {
+    what: "what reconcile has found is not believed",
+    replacements: [
+      {
+        file: "tool/erase.ts",
+        old: 'return { applied: "yes", output: await record(judgement.output) };',
+        new: 'return { applied: "no" };',
+      },
+    ],
+  },
+  "answer-dropped": {
+    what: "an answer is accepted, and its run does not hear of it",
+    replacements: [
+      {
+        file: "store/transactions.ts",
+        old: 'addInbox(tx, run, by.subject, { kind: "answer", interrupt });\n  wake',
+        new: 'if (tx.at < 0) addInbox(tx, run, by.subject, { kind: "answer", interrupt });\n  wake',
+      },
+    ],
+  },
+  "text-stays": {
+    what: "the text that a cut attempt has shown stays on the screen",
+    replacements: [
+      {
+        file: "log/retract.ts",
+        old: "const changes = reduceMessages",
+        new: "const changes = n < 0 && reduceMessages",
+      },
+    ],
+  },
+  "cursor-repeats": {
+    what: "a reader with a cursor gets the frame of its cursor again",
+    replacements: [
+      {
+        file: "runtime/follow.ts",
+        old: "if (shown.seq > after && shown.seq <= head)",
+        new: "if (shown.seq >= after && shown.seq <= head)",
+      },
+    ],
+  },
+  "state-later": {
+    what: "what an answer does to the screen follows in a batch of its own",
+    isRare: true,
+    replacements: [
+      {
+        file: "runtime/call-runner.ts",
+        old: '        ...session.stateFrames(call.path, end.status === "ok" ? end.patch : []),\n      ];',
+        new: "      ];",
       },
     ],
   },

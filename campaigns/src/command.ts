@@ -10,7 +10,8 @@ export async function command(kind: "chaos" | "cuts"): Promise<number> {
   });
   const count = Number(positionals[0]);
   const seed = values.seed ?? String(Date.now());
-  const names = values.broken === "all" ? Object.keys(breaks) : values.broken === undefined ? [] : [values.broken];
+  const all = Object.entries(breaks).flatMap(([name, { isRare }]) => (isRare && kind === "cuts" ? [] : [name]));
+  const names = values.broken === "all" ? all : values.broken === undefined ? [] : [values.broken];
   const unknown = names.find((name) => !Object.hasOwn(breaks, name));
   if (!Number.isSafeInteger(count) || count < 1 || unknown !== undefined) {
     console.error(`Usage: npm run ${kind} -- N [--seed S] [--broken all|${Object.keys(breaks).join("|")}]`);
