@@ -25,7 +25,16 @@ export function idProblem(id: string): string | undefined {
 }
 
 /** Kinds of things that get an id of their own, each with its letter: ids of different kinds never meet. */
-const letters = { message: "m", reasoning: "r", call: "c", result: "t", activity: "a", interrupt: "i" } as const;
+const letters = {
+  message: "m",
+  reasoning: "r",
+  call: "c",
+  result: "t",
+  activity: "a",
+  interrupt: "i",
+  // Asked only where a crash or a failure has left a write unknown: the numbers of the other questions do not depend on it.
+  unknown: "u",
+} as const;
 export type IdKind = keyof typeof letters;
 
 /** The `ordinal`-th id of its kind at a place: the same in every attempt. `prefix` names the run, and keeps runs apart. */

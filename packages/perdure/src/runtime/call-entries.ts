@@ -5,7 +5,6 @@ import { canonicalJson } from "../protocol/canonical.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
-import type { Path } from "../protocol/words.ts";
 import type { ClaimChange } from "../store/store.ts";
 import type { ApprovalRequest } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
@@ -55,7 +54,7 @@ export function approvalQuestion(
   const asked: ApprovalRequest = approval === true ? { message: `Run ${tool.name}?` } : approval;
   const { message, risk, audience = null, expiresIn } = asked;
   return {
-    ...question(run, call, expiresIn === undefined ? null : at + parseDuration(expiresIn)),
+    ...question(run, call, "interrupt", expiresIn === undefined ? null : at + parseDuration(expiresIn)),
     ...{ kind: "approval", reason: "tool_call", message, schema: approvalSchema, audience },
     ...(risk !== undefined && { metadata: { risk } }),
   };
@@ -72,13 +71,13 @@ export function suspensionQuestion(
   const isBoolean = isJsonObject(schema) && schema.type === "boolean";
   const { message, reason = isBoolean ? "confirmation" : "input_required", expiresIn } = asked;
   return {
-    ...question(run, call, expiresIn === undefined ? null : at + expiresIn),
+    ...question(run, call, "interrupt", expiresIn === undefined ? null : at + expiresIn),
     ...{ kind: "suspension", reason, message, schema, audience: null },
   };
 }
 
 export function unknownWriteQuestion(run: RunState, call: LoopCall, tool: DynTool | undefined): Interrupt {
-  const common = question(run, call, null);
+  const common = question(run, call, "unknown", null);
   return {
     ...common,
     kind: "unknown-write",
@@ -89,17 +88,15 @@ export function unknownWriteQuestion(run: RunState, call: LoopCall, tool: DynToo
   };
 }
 
-function question(run: RunState, call: LoopCall, expiresAt: number | null) {
+function question({ run, steps }: RunState, call: LoopCall, kind: "interrupt" | "unknown", expiresAt: number | null) {
+  const asked = steps.get(call.path)?.asked ?? [];
+  const before = asked.filter(({ interrupt }) => (interrupt.kind === "unknown-write") === (kind === "unknown"));
   return {
-    id: questionId(run, call.path),
+    // The same whenever it is asked anew.
+    id: idAt(run.uid, call.path, kind, before.length),
     path: call.path,
     toolCallId: call.id,
     argsHash: sha256(canonicalJson(call.input)),
     expiresAt,
   };
-}
-
-/** The same whenever it is asked anew. */
-function questionId({ run, steps }: RunState, path: Path): string {
-  return idAt(run.uid, path, "interrupt", steps.get(path)?.asked.length ?? 0);
 }

@@ -35,7 +35,7 @@ export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Enc
   if (run === null) throw new Refused({ is: "fenced" });
   const requests = takeInbox(tx, run, batch.taken ?? []);
   const change = record(tx, run, entries);
-  if (requests > 0) tx.rows.settleAliases(run.id, change.leg ?? run.leg);
+  if (requests > 0 || change.leg !== undefined) tx.rows.settleAliases(run.id, change.leg ?? run.leg);
   for (const claim of batch.claims ?? []) moveClaim(tx, claim);
   if (batch.ends !== undefined) Object.assign(change, endLease(tx, run, batch.ends));
   if (Object.keys(change).length > 0) tx.rows.changeRun(run.id, change);
@@ -207,7 +207,7 @@ function goOn(
   tx.rows.setAlias(threadId, runId, { runId: run.id, leg, added: text({ messages, results, resume }), seq: null });
   if (meaning.is === "hydrate") return;
   if (meaning.is === "leg") {
-    if (run.legOpen || view.run?.legDue === true) throw misused(`a leg of run ${run.uid} is open or due`);
+    if (run.legOpen || tx.rows.inbox(run.id).some(isRequest)) throw misused(`a leg of run ${run.uid} is open or due`);
     if (run.outcome !== null) throw misused(`run ${run.uid} is finished`);
     for (const message of meaning.request.messages) tx.rows.addMessage(threadId, message.id);
     addInbox(tx, run, meaning.request.principal.subject, { kind: "request", request: meaning.request });

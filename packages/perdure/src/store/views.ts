@@ -42,7 +42,8 @@ function restOf(rows: Rows, at: number, run: RunRow): { atRest: boolean; legDue:
   const ready = run.readyAt !== null && run.readyAt <= at;
   return {
     atRest: !run.legOpen && inbox.length === 0 && run.owner === null && !ready,
-    legDue: inbox.some((row) => isRequest(row)),
+    // What comes in while no leg is open opens one, without a request too.
+    legDue: inbox.some((row) => isRequest(row)) || (run.outcome === null && !run.legOpen && inbox.length > 0),
   };
 }
 

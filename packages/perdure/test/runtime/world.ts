@@ -162,6 +162,8 @@ export interface Story {
   readonly tools?: readonly Tool[];
   /** What a human answers, who may look at the world. */
   readonly answer?: (question: Interrupt, world: World) => Omit<ResumeEntry, "interruptId">;
+  /** Whether somebody answers in the inbox, before the client says the same. */
+  readonly isAnsweredInInbox?: (question: Interrupt) => boolean;
   /** What the client's own tool returns. */
   readonly result?: (call: { readonly id: string; readonly name: string }) => string;
 }
@@ -222,10 +224,13 @@ export async function play(story: Story, fates: readonly Fate[] = [], disk: Disk
     if (questions.length === 0 && calls.length === 0) break;
     requests += 1;
     asked.push(...questions);
-    resume = questions.map((question) => {
+    resume = [];
+    for (const question of questions) {
       if (story.answer === undefined) throw new Error(`${story.name}: nobody answers ${question.message}`);
-      return { interruptId: question.id, ...story.answer(question, world) };
-    });
+      const reply = story.answer(question, world);
+      resume.push({ interruptId: question.id, ...reply });
+      if (story.isAnsweredInInbox?.(question)) await answerInInbox(alive, question.id, reply);
+    }
     for (const call of calls) client.give(call.id, story.result?.(call) ?? "");
   }
 
@@ -250,6 +255,22 @@ export async function play(story: Story, fates: readonly Fate[] = [], disk: Disk
     ...{ world, log, run, deaths, asked, openQuestions, inbox },
     ...{ client: client.held, late: late.held, reported: life.reported },
   };
+}
+
+/** Until a server that lives has taken it. */
+async function answerInInbox(
+  alive: () => Promise<Life>,
+  id: string,
+  reply: Omit<ResumeEntry, "interruptId">,
+): Promise<void> {
+  for (;;) {
+    const life = await alive();
+    const headers = { "content-type": "application/json" };
+    const init = { method: "POST", headers, body: JSON.stringify(reply) };
+    const response = await life.fetch(`http://localhost/inbox/${id}`, init).catch(() => undefined);
+    if (response?.ok) return;
+    if (!life.mortal.isDead) throw new Error(`the inbox refuses: ${response?.status} ${await response?.text()}`);
+  }
 }
 
 type Ran = {

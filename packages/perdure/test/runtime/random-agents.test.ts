@@ -1,0 +1,73 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
+import { essence } from "../../src/log/essence.ts";
+import { fold } from "../../src/log/fold.ts";
+import type { Json } from "../../src/protocol/json.ts";
+import { quietClient } from "../protocol/published-client.ts";
+import { callsOf, fatesOf, isGivenUp, randomPlan, rowOf, storyOf } from "./random-agents.ts";
+import { type Ended, play } from "./world.ts";
+
+quietClient();
+
+/** What is the same however often it died; of a step that a human has given up only that it has ended. */
+function told(ended: Ended, givenUp: ReadonlySet<string>) {
+  const { messages, committed } = fold(ended.log);
+  const whole = essence(ended.log) as { readonly steps: { readonly [path: string]: Json }; readonly questions: Json };
+  return {
+    outcome: ended.run.outcome,
+    steps: Object.fromEntries(Object.entries(whole.steps).filter(([path]) => !givenUp.has(path))),
+    questions: whole.questions,
+    // Where nothing was given up, all that a client holds.
+    ...(givenUp.size === 0 && {
+      essence: whole,
+      client: normaliseTranscript(ended.client),
+      late: normaliseTranscript(ended.late),
+      log: normaliseTranscript({ messages, state: committed }),
+    }),
+    ...{ openQuestions: ended.openQuestions, inbox: ended.inbox, aside: ended.run.aside },
+  };
+}
+
+test("a random agent, killed anywhere and answered by anybody in any order, ends as one that was not: each write once, each unknown asked once", async () => {
+  let deaths = 0;
+  let unknowns = 0;
+  await fc.assert(
+    fc.asyncProperty(randomPlan, async (plan) => {
+      const story = storyOf(plan);
+      const plain = await play(story);
+      const ended = await play(story, fatesOf(plan));
+      deaths += ended.deaths;
+
+      for (const { name, effect } of callsOf(plan)) {
+        const rows = ended.world.ledger.filter((row) => row === rowOf(name) || row.startsWith(`${rowOf(name)} `));
+        if (effect !== "read") expect(rows.length, `${name} was done`).toBeLessThanOrEqual(1);
+      }
+      const asked = [...plain.asked, ...ended.asked].filter(({ reason }) => reason === "perdure:unknown_write");
+      unknowns += asked.length;
+      for (const one of [plain, ended]) {
+        const ids = one.log.flatMap((entry) => (entry.kind === "interrupt.opened" ? [entry.interrupt.id] : []));
+        expect(new Set(ids).size, "no question is opened twice").toBe(ids.length);
+        expect(
+          one.asked.map(({ id }) => id).filter((id) => !ids.includes(id)),
+          "nobody is asked what the log does not know",
+        ).toEqual([]);
+      }
+      const givenUp = new Set(
+        [plain, ended].flatMap(({ log }) =>
+          log.flatMap((entry) =>
+            entry.kind === "step.finished" && entry.status === "error" && entry.error.code === "UNKNOWN"
+              ? [entry.path as string]
+              : [],
+          ),
+        ),
+      );
+      if (givenUp.size > 0) expect(asked.some((question) => isGivenUp(plan, question))).toBe(true);
+      expect(told(ended, givenUp)).toEqual(told(plain, givenUp));
+    }),
+    { numRuns: 150 },
+  );
+  // Else the property has tested nothing of what it is about.
+  expect(deaths).toBeGreaterThan(100);
+  expect(unknowns).toBeGreaterThan(30);
+});
