@@ -13,11 +13,14 @@ quietClient();
 /** What is the same however often it died; of a step that a human has given up only that it has ended. */
 function told(ended: Ended, givenUp: ReadonlySet<string>) {
   const { messages, committed } = fold(ended.log);
-  const whole = essence(ended.log) as { readonly steps: { readonly [path: string]: Json }; readonly questions: Json };
+  const whole = essence(ended.log) as {
+    readonly steps: { readonly [path: string]: Json };
+    readonly questions: { readonly [id: string]: { readonly path: string } };
+  };
   return {
     outcome: ended.run.outcome,
     steps: Object.fromEntries(Object.entries(whole.steps).filter(([path]) => !givenUp.has(path))),
-    questions: whole.questions,
+    questions: Object.values(whole.questions).filter(({ path }) => !givenUp.has(path)),
     // Where nothing was given up, all that a client holds.
     ...(givenUp.size === 0 && {
       essence: whole,
