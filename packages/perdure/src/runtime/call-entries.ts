@@ -100,6 +100,6 @@ function question(run: RunState, call: LoopCall, expiresAt: number | null) {
 }
 
 /** The same whenever it is asked anew. */
-function questionId({ run, steps }: RunState, path: Path): string {
+export function questionId({ run, steps }: RunState, path: Path): string {
   return idAt(run.uid, path, "interrupt", steps.get(path)?.asked.length ?? 0);
 }
