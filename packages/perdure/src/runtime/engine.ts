@@ -71,6 +71,9 @@ const LONGEST_REST = 30_000;
 /** How long after a failed claim the next one is tried. Milliseconds. */
 const CLAIM_AGAIN = 1_000;
 
+/** How often it is looked for runs that nobody told of. Milliseconds. */
+const LOOK_AGAIN = 10_000;
+
 export class Engine {
   readonly store: EventStore;
   readonly threads: Threads;
@@ -254,10 +257,7 @@ export class Engine {
   #claimSoon(): void {
     this.#claimAgain = true;
     this.#claiming ??= this.#claimAll()
-      .catch((error: unknown) => {
-        this.#report(error, null);
-        this.#claimIn(CLAIM_AGAIN);
-      })
+      .catch((error: unknown) => this.#claimFailed(error))
       .finally(() => {
         this.#claiming = undefined;
         if (this.#claimAgain && !this.#stop.signal.aborted) this.#claimSoon();
@@ -274,14 +274,26 @@ export class Engine {
       this.#drive(lease, leasedAt, this.#isFormerOwnerDead);
     }
     if (this.#stop.signal.aborted) return;
-    const readyAt = await this.store.nextReadyAt();
-    if (readyAt !== null) this.#claimIn(readyAt - this.#now());
+    await this.#look();
   }
 
-  #claimIn(ms: number): void {
-    if (this.#stop.signal.aborted) return;
+  /** Claims when the next run is due. What another process leaves behind tells nobody, so it is looked for now and then. */
+  async #look(): Promise<void> {
+    const readyAt = await this.store.nextReadyAt();
+    const ms = readyAt === null ? Number.POSITIVE_INFINITY : readyAt - this.#now();
+    if (ms <= LOOK_AGAIN) this.#later(ms, () => this.#claimSoon());
+    else this.#later(LOOK_AGAIN, () => void this.#look().catch((error: unknown) => this.#claimFailed(error)));
+  }
+
+  #claimFailed(error: unknown): void {
+    this.#report(error, null);
+    this.#later(CLAIM_AGAIN, () => this.#claimSoon());
+  }
+
+  #later(ms: number, then: () => void): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#claimSoon(), Math.min(Math.max(1, ms), 0x7fffffff));
+    if (this.#stop.signal.aborted) return;
+    this.#timer = setTimeout(then, Math.max(1, ms));
     this.#timer.unref?.();
   }
 
