@@ -214,9 +214,11 @@ export class Race {
     const attempt = log.findLast((entry) => entry.kind === "step.attempt" && entry.path === ctx.path);
     await this.#hold(body);
     const deadline = (attempt?.kind === "step.attempt" ? attempt.deadline : null) ?? 0;
-    if (Date.now() < deadline) this.ledger.push(row);
+    const isInTime = Date.now() < deadline;
+    if (isInTime) this.ledger.push(row);
     await this.#hold(body);
     this.#ends(body);
+    if (!isInTime) throw new Error("the outside did not answer");
     return { ok: true };
   }
 
@@ -224,7 +226,6 @@ export class Race {
     body.isOver = true;
     this.#moves += 1;
     const { ctx } = body;
-    if (body.epoch !== this.run.epoch && process.env.DBG) console.log(body.name, ctx.signal.aborted, ctx.signal.reason);
     const isLost = ctx.signal.aborted && (ctx.signal.reason as { code?: unknown }).code === "LEASE_LOST";
     if (!isLost) return;
     const operations: (() => unknown)[] = [
