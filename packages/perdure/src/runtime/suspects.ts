@@ -18,7 +18,7 @@ const SUSPECT = 2;
 const POISONED = 3;
 
 /** The scope that an operator's decisions need. */
-export const OPERATOR_SCOPE = "operator";
+const OPERATOR_SCOPE = "operator";
 
 /** How often processes have died in this step since an operator last let it go on. */
 function deaths({ attempts, asked }: StepState): number {
