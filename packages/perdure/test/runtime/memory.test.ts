@@ -10,7 +10,7 @@ import { z } from "zod";
 import { sqlite } from "../../src/store/sqlite.ts";
 import type { EventStore } from "../../src/store/store.ts";
 
-/** The promise speaks of 10,000: `PERDURE_MEMORY_RUNS=10000 npx vitest run packages/perdure/test/runtime/memory.test.ts` takes a minute. */
+/** The promise speaks of 10,000: `PERDURE_MEMORY_RUNS=10000 npx vitest run memory.test` takes minutes. */
 const RUNS = Number(process.env.PERDURE_MEMORY_RUNS ?? 1_000);
 /** More than are kept folded on purpose. */
 const WARM_UP = 400;
