@@ -30,6 +30,8 @@ export class Activity<C extends object> implements ActivityHandle<C>, Abandonabl
   }
 
   update(change: (draft: C) => void): void {
+    const { closed } = this.scope.outlet;
+    if (closed) throw closed;
     if (this.#ended) throw new HandleClosedError(`activity ${this.id}`, "update()");
     change(this.#content.draft as C);
     this.#content.publish(this.#send);

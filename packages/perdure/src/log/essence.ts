@@ -6,8 +6,8 @@ import type { Entry, Fact, InputRef, Interrupt } from "./entries.ts";
  * What two logs of the same story share, however often one of them was interrupted: of each step its kind, name, input, end and output; the
  * order of the model steps; the questions and their answers; the outcome.
  *
- * Left out is what an interruption changes: places, times, epochs, attempts, how an end came about, and the questions about writes that a
- * crash has left unknown.
+ * Left out is what an interruption changes: places, times, epochs, attempts, how an end came about, and the questions that it brings
+ * up: about writes that a crash has left unknown, and about steps that took their processes down.
  */
 export function essence(entries: Iterable<Entry>): Json {
   const steps = new Map<Path, { readonly [key: string]: Json }>();
@@ -27,7 +27,7 @@ export function essence(entries: Iterable<Entry>): Json {
         steps.set(entry.path, { ...steps.get(entry.path), end: endOf(entry) });
         break;
       case "interrupt.opened":
-        if (entry.interrupt.kind !== "unknown-write") questions.set(entry.interrupt.id, questionOf(entry.interrupt));
+        if (!byInterruption.has(entry.interrupt.kind)) questions.set(entry.interrupt.id, questionOf(entry.interrupt));
         break;
       case "interrupt.answered": {
         const question = questions.get(entry.id);
@@ -45,6 +45,8 @@ export function essence(entries: Iterable<Entry>): Json {
   }
   return { steps: sorted(steps), models, questions: sorted(questions), outcome };
 }
+
+const byInterruption: ReadonlySet<Interrupt["kind"]> = new Set(["unknown-write", "poisoned"]);
 
 /** Where a model's history ended is a place in the log. */
 function inputOf(ref: InputRef): Json {

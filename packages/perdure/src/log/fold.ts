@@ -199,7 +199,7 @@ export class Folding {
         return;
       case "inbox.taken":
         if (entry.item === "cancel") this.#set({ cancelled: true });
-        if (entry.item === "abandon") this.#set({ abandoned: true });
+        if (entry.item === "abandon") this.#set({ cancelled: true, abandoned: true });
         return;
       case "run.parked":
         this.#set({ parked: entry.why });

@@ -65,7 +65,9 @@ export interface RunState {
   readonly finished: Noted<"run.finished"> | null;
   /** Why it rests, if it does. */
   readonly parked: string | null;
+  /** Nothing is started any more. */
   readonly cancelled: boolean;
+  /** Nor is anything waited for. */
   readonly abandoned: boolean;
 
   readonly steps: ReadonlyMap<Path, StepState>;

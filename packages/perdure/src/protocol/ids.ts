@@ -32,8 +32,9 @@ const letters = {
   result: "t",
   activity: "a",
   interrupt: "i",
-  // Asked only where a crash or a failure has left a write unknown: the numbers of the other questions do not depend on it.
+  // Questions that only an interruption brings up: the numbers of the others do not depend on it.
   unknown: "u",
+  operator: "o",
 } as const;
 export type IdKind = keyof typeof letters;
 

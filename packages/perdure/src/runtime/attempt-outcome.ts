@@ -9,9 +9,25 @@ import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
 /** What an attempt that died with its process has failed with. */
 export const CUT: RecordedError = { code: "CUT", message: "the process that ran it died" };
 
-/** How often a step has failed by itself. A death is no fault of the tool's and costs it none of its attempts. */
+/** What an attempt has failed with whose process lost the run and lives: its store failed, for example. */
+export const LOST: RecordedError = { code: "CUT", message: "the process that ran it lost the run" };
+
+/** What an attempt has failed with that an operator cut. */
+export const GIVEN_UP: RecordedError = { code: "CUT", message: "the run was abandoned" };
+
+export function isDeath(error: RecordedError): boolean {
+  return isSame(error, CUT);
+}
+
+/** How often a step has failed by itself. A cut is no fault of the tool's and costs it none of its attempts. */
 export function failures({ attempts }: StepState): number {
-  return attempts.filter(({ failed }) => failed !== undefined && !jsonEqual({ ...failed.error }, { ...CUT })).length;
+  return attempts.filter(
+    ({ failed }) => failed !== undefined && ![CUT, LOST, GIVEN_UP].some((cut) => isSame(failed.error, cut)),
+  ).length;
+}
+
+function isSame(error: RecordedError, other: RecordedError): boolean {
+  return jsonEqual({ ...error }, { ...other });
 }
 
 /** A step was stopped because its run was cancelled. */

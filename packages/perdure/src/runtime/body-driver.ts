@@ -19,7 +19,7 @@ import { DriveSession } from "./drive-session.ts";
 import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake, openClientCalls } from "./intake.ts";
-import { LeaseKeeper } from "./lease-keeper.ts";
+import { ABANDONED } from "./interrupts.ts";
 import { LeaseLostError } from "./run-log.ts";
 import { runLeg } from "./stream-run.ts";
 
@@ -34,13 +34,11 @@ export function driveBody(options: DriverOptions<BodyAgent>): Promise<Driven> {
 class BodyDriver {
   readonly #options: DriverOptions<BodyAgent>;
   readonly #session: DriveSession;
-  readonly #keeper: LeaseKeeper;
   readonly #unwatch: () => void;
 
   constructor(options: DriverOptions<BodyAgent>) {
     this.#options = options;
     this.#session = new DriveSession(options);
-    this.#keeper = new LeaseKeeper(options, this.#session);
     this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.wake);
   }
 
@@ -64,7 +62,6 @@ class BodyDriver {
   }
 
   close(): void {
-    this.#keeper.stop();
     this.#unwatch();
     this.#session.close();
   }
@@ -95,7 +92,7 @@ class BodyDriver {
       questionId: (ask) => questions.idOf(ask),
     });
     const watching = this.#cancelWhenAsked(leg);
-    await runLeg(agent, leg, (error) => report(error, lease.uid));
+    await (await session.begin(() => runLeg(agent, leg, (error) => report(error, lease.uid)))).begun;
     watching.stop();
     session.signal.throwIfAborted();
     const { terminal } = stream;
@@ -151,8 +148,10 @@ class BodyDriver {
     );
   }
 
-  async #finish(outcome: LegOutcome, how: "success" | "cancelled" | "failed", usage: Usage = []): Promise<boolean> {
+  async #finish(ending: LegOutcome, by: "success" | "cancelled" | "failed", usage: Usage = []): Promise<boolean> {
     const { state } = this.#session;
+    const how = state.abandoned ? "abandoned" : by;
+    const outcome: LegOutcome = state.abandoned ? { type: "error", error: ABANDONED } : ending;
     const leg = state.leg?.leg ?? 0;
     const open = [...state.interrupts.values()].filter(({ kind }) => kind !== "client-tool");
     const isFailed = outcome.type === "error";

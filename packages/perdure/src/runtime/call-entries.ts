@@ -3,8 +3,9 @@ import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { canonicalJson } from "../protocol/canonical.ts";
 import { parseDuration } from "../protocol/duration.ts";
-import { idAt } from "../protocol/ids.ts";
+import { type IdKind, idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
+import type { Path } from "../protocol/words.ts";
 import type { ClaimChange } from "../store/store.ts";
 import type { ApprovalRequest } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
@@ -54,7 +55,7 @@ export function approvalQuestion(
   const asked: ApprovalRequest = approval === true ? { message: `Run ${tool.name}?` } : approval;
   const { message, risk, audience = null, expiresIn } = asked;
   return {
-    ...question(run, call, "interrupt", expiresIn === undefined ? null : at + parseDuration(expiresIn)),
+    ...question(run, call, "approval", expiresIn === undefined ? null : at + parseDuration(expiresIn)),
     ...{ kind: "approval", reason: "tool_call", message, schema: approvalSchema, audience },
     ...(risk !== undefined && { metadata: { risk } }),
   };
@@ -71,13 +72,13 @@ export function suspensionQuestion(
   const isBoolean = isJsonObject(schema) && schema.type === "boolean";
   const { message, reason = isBoolean ? "confirmation" : "input_required", expiresIn } = asked;
   return {
-    ...question(run, call, "interrupt", expiresIn === undefined ? null : at + expiresIn),
+    ...question(run, call, "suspension", expiresIn === undefined ? null : at + expiresIn),
     ...{ kind: "suspension", reason, message, schema, audience: null },
   };
 }
 
 export function unknownWriteQuestion(run: RunState, call: LoopCall, tool: DynTool | undefined): Interrupt {
-  const common = question(run, call, "unknown", null);
+  const common = question(run, call, "unknown-write", null);
   return {
     ...common,
     kind: "unknown-write",
@@ -88,15 +89,32 @@ export function unknownWriteQuestion(run: RunState, call: LoopCall, tool: DynToo
   };
 }
 
-function question({ run, steps }: RunState, call: LoopCall, kind: "interrupt" | "unknown", expiresAt: number | null) {
-  const asked = steps.get(call.path)?.asked ?? [];
-  const before = asked.filter(({ interrupt }) => (interrupt.kind === "unknown-write") === (kind === "unknown"));
+function question(run: RunState, call: LoopCall, kind: Interrupt["kind"], expiresAt: number | null) {
   return {
-    // The same whenever it is asked anew.
-    id: idAt(run.uid, call.path, kind, before.length),
+    id: questionId(run, call.path, kind),
     path: call.path,
     toolCallId: call.id,
     argsHash: sha256(canonicalJson(call.input)),
     expiresAt,
   };
+}
+
+/** The same whenever it is asked anew, and whatever else was asked about the step meanwhile. */
+export function questionId({ run, steps }: RunState, path: Path, kind: Interrupt["kind"]): string {
+  const asked = steps.get(path)?.asked ?? [];
+  const idKind = idKindOf(kind);
+  return idAt(run.uid, path, idKind, asked.filter(({ interrupt }) => idKindOf(interrupt.kind) === idKind).length);
+}
+
+function idKindOf(kind: Interrupt["kind"]): IdKind {
+  switch (kind) {
+    case "unknown-write":
+      return "unknown";
+    case "poisoned":
+    case "contract-changed":
+    case "diverged":
+      return "operator";
+    default:
+      return "interrupt";
+  }
 }

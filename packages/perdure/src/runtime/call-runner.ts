@@ -58,7 +58,7 @@ export class CallRunner {
   }
 
   /** A call that was never begun: it is refused, is the client's, waits for a human, or may run. */
-  async check(call: LoopCall): Promise<void> {
+  async check(call: LoopCall, signal: AbortSignal): Promise<void> {
     const session = this.#session;
     if (call.invalid !== undefined) {
       return await this.settle(call, refused("INVALID_ARGUMENTS", `the call cannot be run: ${call.invalid}`));
@@ -75,6 +75,8 @@ export class CallRunner {
     } catch (error) {
       return await this.settle(call, { by: "error", error: this.#recorded(error), applied: "no" });
     }
+    // Stopped meanwhile: the driver decides again.
+    if (signal.aborted) return;
     if (approval === false) return this.#note.cleared(call);
     session.add([
       startedEntry(call, "tool", tool),
@@ -99,6 +101,7 @@ export class CallRunner {
     } catch (error) {
       return await this.settle(call, { by: "error", error: this.#recorded(error), applied: "no" });
     }
+    if (signal.aborted) return;
     const { uid, owner } = session.state.run;
     const key = sha256(
       business === null ? `${uid}\n${call.path}\n${phase}` : `${owner.tenant}\n${tool.name}\n${business}`,
@@ -152,12 +155,15 @@ export class CallRunner {
     const stop = anyOf(signal, timeout.signal);
     const ctx = this.#context(call, tool, { n, key }, draft, stop.signal);
     try {
-      const body =
-        phase === "call"
+      const { begun } = await session.begin(() => {
+        if (!session.isRunning(path, n)) return undefined;
+        return phase === "call"
           ? tool.callJson(input, ctx)
           : tool.resumeJson(answer, input, ctx).then((output) => ({ type: "output" as const, output }));
+      });
+      if (begun === undefined) return;
       // A body that ignores its signal is left behind; a write's late result still counts while nothing else has (P3).
-      const outcome = await orAborted(body, tool.effect === "write" ? timeout.signal : stop.signal);
+      const outcome = await orAborted(begun, tool.effect === "write" ? timeout.signal : stop.signal);
       if (!this.#session.isRunning(path, n)) return this.#late(call);
       if (outcome.type === "suspend") this.#suspend(call, tool, outcome, draft);
       else this.#succeed(call, tool, input, outcome.output, draft, phase);
@@ -295,7 +301,7 @@ export class CallRunner {
       const stop = anyOf(signal, timeout.signal);
       const ctx = this.#context(call, tool, { n: attempt.n, key: attempt.key ?? "" }, draft, stop.signal);
       try {
-        judgement = await tool.reconcileJson(input, ctx);
+        judgement = await (await session.begin(() => tool.reconcileJson(input, ctx))).begun;
       } catch (error) {
         if (session.signal.aborted) return;
         // Whatever went wrong in asking says nothing about the write.
@@ -306,7 +312,7 @@ export class CallRunner {
         session.drafts.drop(call.path);
       }
     }
-    if (session.state.steps.get(call.path)?.finished) return;
+    if (signal.aborted || session.state.steps.get(call.path)?.finished) return;
     if (judgement.applied === "yes" && tool !== undefined) {
       const { output } = judgement;
       const claim = claimChange(session.state, call, tool, input, "settled", output);
@@ -319,6 +325,18 @@ export class CallRunner {
       return await this.attempt(attemptAgain(call, step), signal);
     }
     session.add(session.opening(unknownWriteQuestion(session.state, call, tool)));
+  }
+
+  /** Leaves the question about a write to whoever finds it in the inbox, or needs its key. */
+  leave(call: LoopCall): void {
+    const session = this.#session;
+    const tool = this.#options.agent.loop.tool(call.name);
+    const input = editedArguments(session.state.steps.get(call.path)) ?? call.input;
+    const claim = tool && claimChange(session.state, call, tool, input, "unknown");
+    session.add(
+      session.opening(unknownWriteQuestion(session.state, call, tool)),
+      claim === undefined ? {} : { claims: [claim] },
+    );
   }
 
   /** Ends a step that no body ends. */

@@ -8,7 +8,7 @@
  * D2. Effects of one turn run one at a time, in call order among those that are ready. One that waits for a human lets others pass; one that
  *     is unknown does not, for the next might rest on it.
  * D3. "Not applied" counts only when nothing of the attempt can land any more (`retryAt` of its failure).
- * D4. After a cancel nothing is started.
+ * D4. After a cancel nothing is started. After an abandon nothing is waited for either.
  */
 import type { Fact, Interrupt, LegOutcome } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
@@ -18,7 +18,8 @@ import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox } from "../store/store.ts";
 import type { Loop, LoopCall } from "./agent-definition.ts";
 import { openClientCalls } from "./intake.ts";
-import { readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
+import { NEEDS_OPERATOR, readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
+import { isPoisoned, poisonedSteps } from "./suspects.ts";
 
 /** Something to do for one step. */
 export type Start =
@@ -29,6 +30,8 @@ export type Start =
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "resume"; readonly answer: Json }
   /** A write whose outcome nobody knows: ask its `reconcile`, then a human. */
   | { readonly start: "judge"; readonly call: LoopCall; readonly isSettled: boolean }
+  /** Such a write of an abandoned run: the question is left behind, and nobody waits for its answer. */
+  | { readonly start: "leave"; readonly call: LoopCall }
   | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle };
 
 export type StartAttempt = Extract<Start, { start: "attempt" }>;
@@ -44,14 +47,18 @@ export type Decision =
   | { readonly do: "take"; readonly items: readonly Inbox[] }
   /** The run has ended: an answer to what it left open is written down, and settles its key; nothing is shown or started. */
   | { readonly do: "note"; readonly items: readonly Inbox[] }
-  | { readonly do: "expire"; readonly interrupts: readonly string[] }
+  | { readonly do: "expire" | "withdraw"; readonly interrupts: readonly string[] }
+  /** The run is given up while bodies run. */
+  | { readonly do: "cut" }
+  /** Steps that have taken their process down too often. */
+  | { readonly do: "poison"; readonly paths: readonly Path[] }
   | { readonly do: "start"; readonly starts: readonly Start[] }
   /** `bodies`: something runs here; `until`: a timer, in ms since the epoch. */
   | { readonly do: "wait"; readonly bodies: boolean; readonly until: number | null }
   | { readonly do: "end-leg"; readonly outcome: LegOutcome }
   | {
       readonly do: "finish";
-      readonly outcome: "success" | "cancelled" | "failed";
+      readonly outcome: "success" | "cancelled" | "failed" | "abandoned";
       readonly outputOf?: Path;
       readonly error?: RecordedError;
     }
@@ -79,6 +86,12 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   const expired = [...run.interrupts.values()].filter(({ expiresAt }) => expiresAt !== null && expiresAt <= now.at);
   if (expired.length > 0) return { do: "expire", interrupts: expired.map(({ id }) => id) };
 
+  if (run.abandoned && now.live.size > 0) return { do: "cut" };
+  const poisoned = run.cancelled ? [] : poisonedSteps(run);
+  if (poisoned.length > 0) return { do: "poison", paths: poisoned };
+  const forOperator = run.cancelled ? [...run.interrupts.values()].filter(({ kind }) => kind === "poisoned") : [];
+  if (forOperator.length > 0) return { do: "withdraw", interrupts: forOperator.map(({ id }) => id) };
+
   const next = loop.next(run);
   const plans = next.next === "calls" ? next.calls.map((call): Plan => ({ call, ...standing(run, call, now) })) : [];
   const starts = next.next === "model" ? startModel(run, next.path, now) : oneEffectAtATime(plans, loop);
@@ -92,7 +105,7 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
     return { do: "wait", bodies, until: Number.isFinite(until) ? until : null };
   }
 
-  if (run.cancelled) return { do: "finish", outcome: "cancelled" };
+  if (run.cancelled) return { do: "finish", outcome: run.abandoned ? "abandoned" : "cancelled" };
   switch (next.next) {
     case "finish":
       return { do: "finish", outcome: "success", outputOf: next.outputOf };
@@ -109,7 +122,7 @@ function unfinishedAttempts(run: RunState, live: ReadonlySet<Path>): { path: Pat
 }
 
 function startModel(run: RunState, path: Path, { live }: Now): Start[] {
-  return live.has(path) || run.cancelled ? [] : [{ start: "model", path }];
+  return live.has(path) || run.cancelled || isPoisoned(run.steps.get(path)) ? [] : [{ start: "model", path }];
 }
 
 /** Where one call stands. */
@@ -128,7 +141,9 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
   if (step.started.step === "client-tool")
     return run.cancelled ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
 
-  const question = step.asked.at(-1);
+  if (isPoisoned(step)) return { is: "waiting" };
+  // An operator's word changes nothing about where the step stands.
+  const question = step.asked.findLast(({ interrupt }) => interrupt.kind !== "poisoned");
   const attempt = step.attempts.at(-1);
   if (question !== undefined && question.attempts === step.attempts.length) {
     if (question.answer === null) {
@@ -156,6 +171,7 @@ function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fa
   const { at } = now;
   const { effect } = step.started;
   if (effect === "write" && failed.applied === "unknown") {
+    if (run.abandoned) return ready({ start: "leave", call });
     // "Applied" counts at once, so `reconcile` is asked at once; "not applied" only later, so it is asked again then.
     const isSettled = failed.retryAt === null || at >= failed.retryAt;
     if (isSettled) return ready({ start: "judge", call, isSettled: true });
@@ -234,7 +250,8 @@ function oneEffectAtATime(plans: readonly Plan[], loop: Loop): Start[] {
   for (const p of plans) {
     if (p.is === "timer" && p.isUnknown) isTaken = true;
     if (p.is !== "ready") continue;
-    const isEffect = p.start.start !== "settle" && p.start.start !== "check" && !isParallel(loop, p.call);
+    const isBody = p.start.start === "attempt" || p.start.start === "judge";
+    const isEffect = isBody && !isParallel(loop, p.call);
     if (isEffect && isTaken) continue;
     isTaken ||= isEffect;
     starts.push(p.start);
@@ -250,5 +267,7 @@ function isParallel(loop: Loop, call: LoopCall): boolean {
 function waitingOutcome(run: RunState): LegOutcome {
   const interrupts = [...run.interrupts.values()].filter(isListed).map(wireInterrupt);
   if (interrupts.length > 0) return { type: "interrupt", interrupts };
-  return { type: "success", pendingToolCallIds: openClientCalls(run).map(({ toolCallId }) => toolCallId) };
+  const pendingToolCallIds = openClientCalls(run).map(({ toolCallId }) => toolCallId);
+  if (pendingToolCallIds.length === 0 && run.interrupts.size > 0) return { type: "error", error: NEEDS_OPERATOR };
+  return { type: "success", pendingToolCallIds };
 }

@@ -6,16 +6,17 @@ import { closeLeftovers } from "../emit/leftovers.ts";
 import { type Memory, Outlet } from "../emit/outlet.ts";
 import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { interruptEvent } from "../log/interrupts.ts";
+import { interruptEvent, isListed } from "../log/interrupts.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
-import type { Batch, Claim, ClaimChange, Closed, EventStore, Inbox, Lease } from "../store/store.ts";
+import type { Batch, Claim, ClaimChange, Closed, EventStore, Inbox } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { Drafts } from "./drafts.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { closingEntries } from "./intake.ts";
+import { LeaseKeeper } from "./lease-keeper.ts";
 import { LogStream } from "./log-stream.ts";
 import { type LeaseLostError, RunLog } from "./run-log.ts";
 
@@ -28,13 +29,16 @@ export class DriveSession {
   readonly stream: LogStream;
   readonly #abort = new AbortController();
   readonly #store: EventStore;
+  readonly #keeper: LeaseKeeper;
   #mayHaveMail = true;
   #isAwake = true;
   #onWake: (() => void) | undefined;
 
-  constructor({ store, lease, run, agent, now }: DriverOptions<Agent>) {
+  constructor(options: DriverOptions<Agent>) {
+    const { store, lease, run, agent, now } = options;
     this.#store = store;
     this.#log = new RunLog(store, lease, run, (error) => this.#lost(error), now);
+    this.#keeper = new LeaseKeeper(options, this.#log);
     this.stream = new LogStream(this.#log, now);
     this.memory = {
       memos: run.memos,
@@ -71,6 +75,20 @@ export class DriveSession {
   }
 
   /**
+   * Begins a body, in the very tick in which the lease is found to be this driver's for a while yet. Its attempt has to be durable.
+   *
+   * @param body - called once; what it returns is not awaited
+   * @throws {@link LeaseLostError}
+   */
+  async begin<T>(body: () => T): Promise<{ readonly begun: T }> {
+    for (;;) {
+      this.signal.throwIfAborted();
+      if (this.#keeper.isSure) return { begun: body() };
+      await this.#keeper.renew();
+    }
+  }
+
+  /**
    * Appends a batch that may be refused because something came in.
    *
    * @param entries - or what makes them when their turn has come
@@ -98,11 +116,13 @@ export class DriveSession {
     }
   }
 
-  /** A question and what clients are told of it. */
+  /** A question and what clients are told of it: of an operator's, nothing. */
   opening(interrupt: Interrupt, patch: Patch = []): readonly NewEntry[] {
     return [
       { kind: "interrupt.opened", interrupt, ...(patch.length > 0 && { patch }) },
-      { kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") },
+      ...(isListed(interrupt)
+        ? [{ kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") } as const]
+        : []),
     ];
   }
 
@@ -186,20 +206,18 @@ export class DriveSession {
     this.signal.throwIfAborted();
   }
 
-  renewed(lease: Lease): void {
-    this.#log.renewed(lease);
-  }
-
   lose(cause?: unknown): void {
     this.#log.lose(cause);
   }
 
   /** Nothing of this driver's bodies leaves any more. */
   close(): void {
+    this.#keeper.stop();
     this.outlet.close(new RunInterrupted(this.#log.state.leg?.runId ?? this.#log.state.run.uid, "ended"));
   }
 
   #lost(error: LeaseLostError): void {
+    this.#keeper.stop();
     this.outlet.close(new RunInterrupted(this.#log.state.leg?.runId ?? this.#log.state.run.uid, "lease-lost"));
     this.#abort.abort(error);
     this.wake();

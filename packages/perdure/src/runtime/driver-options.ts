@@ -2,16 +2,23 @@ import type { RunState } from "../log/fold.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Lease } from "../store/store.ts";
 import type { Agent, LoopAgent } from "./agent-definition.ts";
+import type { SuspectTurn } from "./suspects.ts";
 
 export interface DriverOptions<A extends Agent = LoopAgent> {
   readonly store: EventStore;
   readonly lease: Lease;
+  /** When the lease was asked for, by `now`. */
+  readonly leasedAt: number;
   readonly agent: A;
   readonly run: RunState;
   /** The thread's runs before this one, oldest first. */
   readonly before: readonly RunState[];
   /** Whether whoever drove this run before is known to be dead, so that nothing of his can land any more. */
   readonly isOwnerDead: boolean;
+  /** The epochs in which this very process has lost the run, and lived. */
+  readonly lostHere: ReadonlySet<number>;
+  /** The runs of this process that have taken processes down, one of which may go on at a time. */
+  readonly suspects: SuspectTurn;
   /** Aborted when this process stops driving: what runs is awaited, nothing new is started. */
   readonly stop: AbortSignal;
   /** Aborted when what runs may take no longer. */

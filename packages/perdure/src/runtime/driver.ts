@@ -14,16 +14,16 @@ import { editedArguments } from "../log/tool-result.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ClaimChange, Inbox } from "../store/store.ts";
 import type { Loop } from "./agent-definition.ts";
-import { CUT } from "./attempt-outcome.ts";
+import { CUT, GIVEN_UP, LOST } from "./attempt-outcome.ts";
 import { claimChange } from "./call-entries.ts";
-import { type Decision, decide } from "./decide.ts";
+import { type Decision, decide, type Start } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake, openClientCalls } from "./intake.ts";
-import { readDid } from "./interrupts.ts";
-import { LeaseKeeper } from "./lease-keeper.ts";
+import { ABANDONED, readDid } from "./interrupts.ts";
 import { StepRunner } from "./step-runner.ts";
+import { isSuspect, poisonedQuestion } from "./suspects.ts";
 
 /** How long a wait without a body is held in memory. Milliseconds. */
 const SHORT_WAIT = 1_000;
@@ -38,7 +38,6 @@ class Driver {
   readonly #session: DriveSession;
   readonly #steps: StepRunner;
   readonly #unwatch: () => void;
-  readonly #keeper: LeaseKeeper;
   #isResumed = false;
 
   constructor(options: DriverOptions) {
@@ -47,7 +46,6 @@ class Driver {
     this.#steps = new StepRunner(options, this.#session);
     this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.mailed);
     options.stop.addEventListener("abort", this.#session.wake);
-    this.#keeper = new LeaseKeeper(options, this.#session);
   }
 
   async run(): Promise<Driven> {
@@ -68,7 +66,7 @@ class Driver {
   }
 
   close(): void {
-    this.#keeper.stop();
+    this.#options.suspects.leave(this.#options.lease.uid);
     this.#unwatch();
     this.#options.stop.removeEventListener("abort", this.#session.wake);
     this.#session.close();
@@ -85,14 +83,19 @@ class Driver {
       case "note":
         return (await this.#note(decision.items)) ? "finished" : undefined;
       case "expire":
-        // At rest there is no leg to show it in: one without a request begins.
-        await this.#session.offer(() => [
-          ...intake(this.#session.state, []),
-          ...decision.interrupts.flatMap((id) => this.#session.closing(id, { status: "expired", by: "" })),
-        ]);
+        await this.#closeQuestions(decision.interrupts, "expired");
+        return undefined;
+      case "withdraw":
+        await this.#closeQuestions(decision.interrupts, "withdrawn");
+        return undefined;
+      case "cut":
+        await this.#cut();
+        return undefined;
+      case "poison":
+        this.#poison(decision.paths);
         return undefined;
       case "start":
-        for (const start of decision.starts) await this.#steps.start(start);
+        await this.#start(decision.starts);
         return undefined;
       case "wait":
         return await this.#wait(decision.bodies, decision.until);
@@ -107,16 +110,67 @@ class Driver {
     }
   }
 
+  /** At rest there is no leg to show it in: one without a request begins. */
+  async #closeQuestions(ids: readonly string[], status: "expired" | "withdrawn"): Promise<void> {
+    await this.#session.offer(() => [
+      ...intake(this.#session.state, []),
+      ...ids.flatMap((id) => this.#session.closing(id, { status, by: "" })),
+    ]);
+  }
+
+  async #start(starts: readonly Start[]): Promise<void> {
+    const { suspects, lease } = this.#options;
+    const { state, wake } = this.#session;
+    if (!isSuspect(state)) suspects.leave(lease.uid);
+    const isFree = !isSuspect(state) || suspects.take(lease.uid, wake);
+    // What only writes down is nobody's risk.
+    const may = isFree ? starts : starts.filter(({ start }) => start === "settle" || start === "leave");
+    for (const start of may) await this.#steps.start(start);
+    if (may.length > 0) return;
+    const expiries = [...state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
+    await this.#session.awaken(Math.min(...expiries) - this.#options.now());
+  }
+
+  #poison(paths: readonly Path[]): void {
+    const { state } = this.#session;
+    for (const path of paths) {
+      const step = state.steps.get(path);
+      if (step !== undefined) this.#session.add(this.#session.opening(poisonedQuestion(state, step)));
+    }
+  }
+
+  /** The run is given up: what heeds its signal ends by itself, what does not is cut and left behind. */
+  async #cut(): Promise<void> {
+    const session = this.#session;
+    this.#steps.abort();
+    // Behind whatever a body has just offered.
+    await session.offer([]);
+    const { state } = session;
+    const cuts = [...state.running.values()].map(({ attempt: { path, n } }): Fact<"step.failed"> => {
+      session.drafts.drop(path);
+      return {
+        kind: "step.failed",
+        path,
+        n,
+        error: GIVEN_UP,
+        applied: isEffect(state, path) ? "unknown" : "no",
+        retryAt: null,
+      };
+    });
+    if (cuts.length > 0) session.add(retractAll(state, cuts));
+    this.#steps.forget();
+  }
+
   /** Attempts that died with their process are failures now, and off the screen. */
   #recover(cut: readonly { readonly path: Path; readonly n: number }[]): void {
-    const { now, isOwnerDead, lease, agent } = this.#options;
+    const { now, isOwnerDead, lease, agent, lostHere } = this.#options;
     const session = this.#session;
     const cuts = cut.flatMap(({ path, n }): Fact<"step.failed">[] => {
       const step = session.state.steps.get(path);
       const attempt = step?.attempts.at(-1);
       if (step === undefined || attempt === undefined) return [];
       const { effect, name } = step.started;
-      const isEffect = step.started.step === "tool" && effect !== "read";
+      const mayHaveActed = isEffect(session.state, path);
       // Nothing of a dead process can land any more; of one that only lost its lease, until the deadline of what it does.
       const from = isOwnerDead ? now() : Math.max(now(), attempt.deadline ?? now());
       const settle = effect === "write" ? (agent.loop.tool(name)?.policy.settle ?? 0) : 0;
@@ -125,9 +179,9 @@ class Driver {
           kind: "step.failed",
           path,
           n,
-          error: CUT,
-          applied: isEffect ? "unknown" : "no",
-          retryAt: isEffect ? from + settle : now(),
+          error: lostHere.has(attempt.epoch) ? LOST : CUT,
+          applied: mayHaveActed ? "unknown" : "no",
+          retryAt: mayHaveActed ? from + settle : now(),
         },
       ];
     });
@@ -178,6 +232,7 @@ class Driver {
     const { state } = this.#session;
     const leg = state.leg?.leg ?? 0;
     const isInterrupt = outcome.type === "interrupt";
+    const isError = outcome.type === "error";
     // AG-UI 1.0, interrupts: both snapshots precede an interrupting end.
     const snapshots: NewEntry[] = isInterrupt
       ? [frame({ of: "STATE_SNAPSHOT" }), frame({ of: "MESSAGES_SNAPSHOT" })]
@@ -186,8 +241,8 @@ class Driver {
       [
         ...snapshots,
         { kind: "leg.finished", leg, outcome, usage: this.#session.legUsage() },
-        frame({ of: "RUN_FINISHED", leg }),
-        { kind: "run.parked", why: isInterrupt ? "interrupt" : "client-tool" },
+        frame({ of: isError ? "RUN_ERROR" : "RUN_FINISHED", leg }),
+        { kind: "run.parked", why: isError ? "operator" : isInterrupt ? "interrupt" : "client-tool" },
       ],
       null,
     );
@@ -207,17 +262,18 @@ class Driver {
     const unresolved = [...state.interrupts.values()]
       .filter(({ kind }) => kind === "unknown-write")
       .map(({ path }) => path);
-    const ending: LegOutcome =
-      outcome === "failed"
-        ? { type: "error", error: error ?? { code: "INTERNAL", message: "The agent failed (INTERNAL)." } }
-        : outcome === "cancelled"
-          ? { type: "cancelled" }
-          : { type: "success", pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId) };
+    const isError = outcome === "failed" || outcome === "abandoned";
+    const given = outcome === "abandoned" ? ABANDONED : error;
+    const ending: LegOutcome = isError
+      ? { type: "error", error: given ?? { code: "INTERNAL", message: "The agent failed (INTERNAL)." } }
+      : outcome === "cancelled"
+        ? { type: "cancelled" }
+        : { type: "success", pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId) };
     this.#session.closeOpen(outcome === "success");
     return await this.#session.offer(
       [
         { kind: "leg.finished", leg, outcome: ending, usage: this.#session.legUsage() },
-        frame({ of: outcome === "failed" ? "RUN_ERROR" : "RUN_FINISHED", leg }),
+        frame({ of: isError ? "RUN_ERROR" : "RUN_FINISHED", leg }),
         {
           kind: "run.finished",
           outcome,
@@ -242,6 +298,11 @@ class Driver {
     await this.#session.offer([], { ends: { runnable: true, wakeAt: null, waitsForKey: null } });
     return "released";
   }
+}
+
+function isEffect({ steps }: RunState, path: Path): boolean {
+  const started = steps.get(path)?.started;
+  return started?.step === "tool" && started.effect !== "read";
 }
 
 function frame(ref: FrameRef): NewEntry {

@@ -17,10 +17,12 @@ import type { Answer, Answered, EventStore, Lease, Meaning, Posted, ThreadKey } 
 import type { Agent } from "./agent-definition.ts";
 import { type AnswerProblem, answerProblem } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
+import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import { startingState } from "./starting-state.ts";
+import { SuspectTurn } from "./suspects.ts";
 import { Threads } from "./threads.ts";
 
 /** A run as error reports name it. */
@@ -62,8 +64,15 @@ const DRAIN_GRACE = 5_000;
 /** How long drivers may take to write down that they gave up. Milliseconds. */
 const LAST_WORDS = 1_000;
 
-/** How long a driver's failure keeps its run from being claimed here again. Milliseconds. */
+/** How long a driver's failure keeps its run from being claimed again: at first, and when it has failed time and again. Milliseconds. */
 const REST_AFTER_LOSS = 250;
+const LONGEST_REST = 30_000;
+
+/** How long after a failed claim the next one is tried. Milliseconds. */
+const CLAIM_AGAIN = 1_000;
+
+/** How often it is looked for runs that nobody told of. Milliseconds. */
+const LOOK_AGAIN = 10_000;
 
 export class Engine {
   readonly store: EventStore;
@@ -77,6 +86,9 @@ export class Engine {
   readonly #stop = new AbortController();
   readonly #giveUp = new AbortController();
   readonly #driving = new Map<Uid, Promise<void>>();
+  readonly #suspects = new SuspectTurn();
+  /** Runs that were lost here and have not come to a rest here since: in which epochs. */
+  readonly #lost = new Map<Uid, ReadonlySet<number>>();
   #opened: Promise<void> | undefined;
   #unwatch: (() => void) | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -134,6 +146,7 @@ export class Engine {
       const last = newest === undefined || newest.legOpen ? undefined : (await this.threads.load(newest)).state;
       const shown = last?.messages ?? [];
       const state = await startingState(agent, input, last?.finished ? last.committed : undefined);
+      const leasedAt = this.#now();
       const posted = await this.store.post({ key, runId: input.runId, owner: this.#owner }, (view): Meaning => {
         // The thread has moved on since its last state was read: what a new run begins with has to be chosen again.
         if ((view.run?.uid ?? null) !== (newest?.uid ?? null)) return { is: "refuse", ...STALE };
@@ -147,7 +160,7 @@ export class Engine {
         });
       });
       if (posted.meaning.is === "refuse" && posted.meaning.code === STALE.code) continue;
-      if (posted.lease !== null) this.#drive(posted.lease, false);
+      if (posted.lease !== null) this.#drive(posted.lease, leasedAt, false);
       return posted;
     }
   }
@@ -244,7 +257,7 @@ export class Engine {
   #claimSoon(): void {
     this.#claimAgain = true;
     this.#claiming ??= this.#claimAll()
-      .catch((error: unknown) => this.#report(error, null))
+      .catch((error: unknown) => this.#claimFailed(error))
       .finally(() => {
         this.#claiming = undefined;
         if (this.#claimAgain && !this.#stop.signal.aborted) this.#claimSoon();
@@ -255,53 +268,118 @@ export class Engine {
     this.#claimAgain = false;
     clearTimeout(this.#timer);
     while (!this.#stop.signal.aborted) {
+      const leasedAt = this.#now();
       const lease = await this.store.claim(this.#owner);
       if (lease === null) break;
-      this.#drive(lease, this.#isFormerOwnerDead);
+      this.#drive(lease, leasedAt, this.#isFormerOwnerDead);
     }
     if (this.#stop.signal.aborted) return;
+    await this.#look();
+  }
+
+  /** Claims when the next run is due. What another process leaves behind tells nobody, so it is looked for now and then. */
+  async #look(): Promise<void> {
     const readyAt = await this.store.nextReadyAt();
-    if (readyAt === null) return;
-    this.#timer = setTimeout(() => this.#claimSoon(), Math.min(Math.max(1, readyAt - this.#now()), 0x7fffffff));
+    const ms = readyAt === null ? Number.POSITIVE_INFINITY : readyAt - this.#now();
+    if (ms <= LOOK_AGAIN) this.#later(ms, () => this.#claimSoon());
+    else this.#later(LOOK_AGAIN, () => void this.#look().catch((error: unknown) => this.#claimFailed(error)));
+  }
+
+  #claimFailed(error: unknown): void {
+    this.#report(error, null);
+    this.#later(CLAIM_AGAIN, () => this.#claimSoon());
+  }
+
+  #later(ms: number, then: () => void): void {
+    clearTimeout(this.#timer);
+    if (this.#stop.signal.aborted) return;
+    this.#timer = setTimeout(then, Math.max(1, ms));
     this.#timer.unref?.();
   }
 
-  #drive(lease: Lease, isOwnerDead: boolean): void {
+  #drive(lease: Lease, leasedAt: number, isOwnerDead: boolean): void {
     const before = this.#driving.get(lease.uid) ?? Promise.resolve();
     const driven = before
-      .then(() => this.#driveOne(lease, isOwnerDead))
-      .catch((error: unknown) => this.#report(error, { agent: "", threadId: "", runId: lease.uid }))
+      .then(() => this.#driveOrGiveBack(lease, leasedAt, isOwnerDead))
       .finally(() => {
         if (this.#driving.get(lease.uid) === driven) this.#driving.delete(lease.uid);
       });
     this.#driving.set(lease.uid, driven);
   }
 
-  async #driveOne(lease: Lease, isOwnerDead: boolean): Promise<void> {
+  async #driveOrGiveBack(lease: Lease, leasedAt: number, isOwnerDead: boolean): Promise<void> {
+    const { uid, epoch } = lease;
+    const ended = await this.#driveOne(lease, leasedAt, isOwnerDead).catch((error: unknown): Driven => {
+      this.#report(error, { agent: "", threadId: "", runId: uid });
+      return "lost";
+    });
+    if (ended !== "lost") {
+      this.#lost.delete(uid);
+      return;
+    }
+    const lost = new Set(this.#lost.get(uid)).add(epoch);
+    this.#lost.set(uid, lost);
+    await this.#giveBack(lease, lost.size);
+  }
+
+  /**
+   * Gives a lost run's lease back, if it is still its own, so that nobody has to wait for its end. That is an append like any other: under a
+   * newer epoch it does nothing, and what this driver had under way stands before it in the store or is fenced behind it.
+   */
+  async #giveBack(lease: Lease, losses: number): Promise<void> {
+    for (let tries = losses; ; tries++) {
+      await this.#rest(Math.min(REST_AFTER_LOSS * 2 ** (tries - 1), LONGEST_REST));
+      try {
+        const ends = { runnable: true, wakeAt: null, waitsForKey: null };
+        const { is } = await this.store.append(lease, { entries: [], ends });
+        if (is === "fenced") this.#lost.delete(lease.uid);
+        break;
+      } catch {
+        // The cause was reported with the loss. While it lasts there is nothing to claim either.
+        if (this.#stop.signal.aborted) return;
+      }
+    }
+    if (!this.#stop.signal.aborted) this.#claimSoon();
+  }
+
+  /** Ends early when this process stops. */
+  async #rest(ms: number): Promise<void> {
+    const { signal } = this.#stop;
+    if (signal.aborted) return;
+    await new Promise<void>((resolve) => {
+      const over = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", over);
+        resolve();
+      };
+      const timer = setTimeout(over, ms);
+      signal.addEventListener("abort", over);
+    });
+  }
+
+  async #driveOne(lease: Lease, leasedAt: number, isOwnerDead: boolean): Promise<Driven> {
     const run = await this.store.run(lease.uid);
-    if (run === null) return;
+    if (run === null) return "released";
     const agent = this.#agents.get(run.agent);
     const reported = { agent: run.agent, threadId: run.thread ?? run.uid, runId: run.uid };
     const report = (error: unknown): void => this.#report(error, reported);
     if (agent === undefined) {
       report(new AgentMissingError(run.uid, run.agent));
-      return;
+      return "released";
     }
     const { state, before } = await this.threads.load(run);
     const options = {
-      ...{ store: this.store, lease, run: state, before },
+      ...{ store: this.store, lease, leasedAt, run: state, before },
       // Only what was cut before this process opened the store is the former owner's.
       isOwnerDead: isOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
+      ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
     };
-    const ended = await (agent.loop === undefined ? driveBody({ ...options, agent }) : drive({ ...options, agent }));
-    // Whoever lost it to a failure leaves it alone for a moment; its lease is still its own and has to run out or be taken back.
-    if (ended === "lost" && !this.#stop.signal.aborted) {
-      await new Promise((resolve) => setTimeout(resolve, REST_AFTER_LOSS));
-      this.#claimSoon();
-    }
+    return await (agent.loop === undefined ? driveBody({ ...options, agent }) : drive({ ...options, agent }));
   }
 }
+
+const NONE: ReadonlySet<number> = new Set();
 
 const STALE = { status: 409, code: "THREAD_MOVED", details: null } as const;
 

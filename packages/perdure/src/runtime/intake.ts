@@ -1,10 +1,11 @@
 /** What came into a run's inbox, as entries of one batch. */
 import type { NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { interruptEvent } from "../log/interrupts.ts";
+import { interruptEvent, isListed } from "../log/interrupts.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Closed, Inbox } from "../store/store.ts";
+import { isAbandoning } from "./suspects.ts";
 
 const ROOT = "" as Path;
 
@@ -28,6 +29,7 @@ export function intake(run: RunState, items: readonly Inbox[]): NewEntry[] {
     if (item.kind === "answer") {
       answered.add(item.interrupt);
       entries.push(...answerEntries(run, item));
+      if (isAbandoning(run, item)) entries.push({ kind: "inbox.taken", item: "abandon", payload: null, by: item.by });
     } else if (item.kind !== "request") {
       const payload: Json = "payload" in item ? item.payload : null;
       entries.push({ kind: "inbox.taken", item: item.kind, payload, by: item.by });
@@ -47,7 +49,7 @@ export function closingEntries(run: RunState, id: string, closed: Omit<Closed, "
   const shown = status === "resolved" || status === "cancelled" ? "answered" : status;
   return [
     { kind: "interrupt.answered", id, status, by, ...(payload !== undefined && { payload }) },
-    { kind: "frame", path: ROOT, event: interruptEvent(interrupt, shown) },
+    ...(isListed(interrupt) ? [{ kind: "frame", path: ROOT, event: interruptEvent(interrupt, shown) } as const] : []),
   ];
 }
 

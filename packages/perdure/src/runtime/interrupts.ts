@@ -9,6 +9,15 @@ export const UNKNOWN_WRITE: RecordedError = {
   message: "may have been applied: it is not known whether this call took effect; do not repeat it",
 };
 
+/** The end of a run that an operator gave up. */
+export const ABANDONED: RecordedError = { code: "ABANDONED", message: "This run was abandoned." };
+
+/** The end of a leg of which an operator has to decide how it goes on. */
+export const NEEDS_OPERATOR: RecordedError = {
+  code: "NEEDS_OPERATOR",
+  message: "This run cannot go on by itself: whoever operates the server has to look at it.",
+};
+
 export const approvalSchema: Json = {
   type: "object",
   properties: { approved: { type: "boolean" }, editedArgs: { type: "object" }, reason: { type: "string" } },

@@ -10,7 +10,7 @@ import type { Message, RunAgentInput, ToolMessage, UserMessage } from "../protoc
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
 import { type Answer, type Closed, covers, type Meaning, type Reply, type ThreadView } from "../store/store.ts";
-import { answerProblem } from "./answers.ts";
+import { resumeProblem } from "./answers.ts";
 import { isTranscript } from "./is-transcript.ts";
 
 export interface MeaningRequest {
@@ -111,7 +111,7 @@ function readReplies(view: ThreadView, { input, principal }: MeaningRequest): Re
     if (question !== undefined && question.kind !== "client-tool") {
       if (answers.some(({ interrupt }) => interrupt === interruptId))
         return refuse(422, "ANSWER_INVALID", { interrupt: interruptId, why: "it is answered twice in this request" });
-      const problem = answerProblem(question, answer);
+      const problem = resumeProblem(question, answer);
       if (problem) return refuse(problem.status, problem.code, problem.details);
       answers.push(answer);
       continue;

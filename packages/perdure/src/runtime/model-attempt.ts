@@ -51,13 +51,8 @@ export function modelAttempt(
     await session.committed();
     const emit = new ModelStepEmitter(session.outlet, state.run.uid, path);
     try {
-      const { output: said, usage } = await loop.callModel({
-        run: session.state,
-        before,
-        path,
-        signal,
-        emit,
-      });
+      const { begun } = await session.begin(() => loop.callModel({ run: session.state, before, path, signal, emit }));
+      const { output: said, usage } = await begun;
       if (!session.isRunning(path, n)) return;
       const output: Json = isJsonObject(said) ? { ...said, messageId: emit.isShown ? emit.messageId : null } : said;
       const ends = emit.heldBack.map(({ event, lane }): NewEntry => ({ kind: "frame", path: lane, event }));

@@ -45,11 +45,13 @@ export class StepRunner {
       case "model":
         return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start.path));
       case "check":
-        return this.#runCall(start.call, () => this.#calls.check(start.call));
+        return this.#runCall(start.call, (signal) => this.#calls.check(start.call, signal));
       case "attempt":
         return this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
       case "judge":
         return this.#run(start.call.path, false, (signal) => this.#calls.judge(start.call, start.isSettled, signal));
+      case "leave":
+        return this.#calls.leave(start.call);
       case "settle":
         return await this.#calls.settle(start.call, start.how);
       default:
@@ -60,6 +62,16 @@ export class StepRunner {
   /** Model calls, reads and idempotent calls stop now; a write goes on. */
   abortForCancel(): void {
     for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new Cancelled());
+  }
+
+  /** Everything stops now. What does not heed its signal is left behind with {@link forget}. */
+  abort(): void {
+    for (const { abort } of this.#live.values()) abort.abort(new Cancelled());
+  }
+
+  /** Nobody waits for what still runs. */
+  forget(): void {
+    this.#live.clear();
   }
 
   async settled(): Promise<void> {

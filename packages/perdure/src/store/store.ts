@@ -22,6 +22,8 @@ export interface Lease {
   readonly epoch: number;
   readonly owner: string;
   readonly until: number;
+  /** How long it was granted for, in ms: a driver counts from when it asked, by its own clock. */
+  readonly span: number;
 }
 
 /** The conversation: a thread of the same name under another tenant, subject or agent is another thread. */

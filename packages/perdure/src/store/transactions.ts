@@ -165,7 +165,7 @@ function beginRun(
   if (view.run !== null && view.run.outcome === null)
     throw misused(`run ${view.run.uid} of the thread is not finished`);
   if (tx.rows.run(start.uid) !== null) throw misused(`run ${start.uid} exists`);
-  const lease = { uid: start.uid, epoch: 1, owner, until: tx.at + tx.leaseMs };
+  const lease = { uid: start.uid, epoch: 1, owner, until: tx.at + tx.leaseMs, span: tx.leaseMs };
   const run = tx.rows.addRun({
     ...key,
     uid: start.uid,
@@ -264,7 +264,7 @@ type AnswerRow = { readonly kind: "answer"; readonly interrupt: string };
 export function claim(tx: Tx, owner: string): Lease | null {
   const run = tx.rows.claimable(tx.at);
   if (run === null) return null;
-  const lease = { uid: run.uid, epoch: run.epoch + 1, owner, until: tx.at + tx.leaseMs };
+  const lease = { uid: run.uid, epoch: run.epoch + 1, owner, until: tx.at + tx.leaseMs, span: tx.leaseMs };
   // `readyAt` stays in the past: if this driver dies too, the next one finds the run by it.
   tx.rows.changeRun(run.id, { owner, epoch: lease.epoch, until: lease.until, waitsForKey: null });
   return lease;
@@ -275,7 +275,7 @@ export function renew(tx: Tx, lease: Lease): Lease | null {
   if (run === null || run.owner === null || run.epoch !== lease.epoch) return null;
   const until = tx.at + tx.leaseMs;
   tx.rows.changeRun(run.id, { until });
-  return { ...lease, until };
+  return { ...lease, until, span: tx.leaseMs };
 }
 
 export function setAside(tx: Tx, uid: Uid, cause: string): void {

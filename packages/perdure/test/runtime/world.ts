@@ -217,7 +217,8 @@ export async function play(story: Story, fates: readonly Fate[] = [], disk: Disk
     const ran = await client.run(`r${requests}`, resume, story.tools);
     if (ran === "cut") {
       // Else the request failed although its server lives.
-      if (!life.mortal.isDead) throw new AggregateError([client.failure, ...life.reported], "a request failed");
+      if (!life.mortal.isDead && !(await letGoOn(life)))
+        throw new AggregateError([client.failure, ...life.reported], "a request failed");
       continue;
     }
     const { questions, calls } = ran;
@@ -271,6 +272,30 @@ async function answerInInbox(
     if (response?.ok) return;
     if (!life.mortal.isDead) throw new Error(`the inbox refuses: ${response?.status} ${await response?.text()}`);
   }
+}
+
+/** The operator has found out what took the processes down. @returns whether he was asked */
+async function letGoOn(life: Life): Promise<boolean> {
+  const { store } = life.mortal;
+  const asked = async () =>
+    (await store.questions({ tenant: "local" })).items.filter(({ interrupt }) => interrupt.kind === "poisoned");
+  const questions = await Promise.race([asked(), life.mortal.died]);
+  if (!questions || questions.length === 0) return false;
+  for (const { interrupt, uid } of questions) {
+    const answered = await life
+      .fetch(`http://localhost/inbox/${encodeURIComponent(interrupt.id)}`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ status: "resolved", payload: { action: "go-on" } }),
+      })
+      .catch(() => undefined);
+    if (answered !== undefined && answered.status !== 200) throw new Error(await answered.text());
+    const begun = async () => {
+      while ((await store.inbox(uid)).length > 0) await new Promise((resolve) => setImmediate(resolve));
+    };
+    await Promise.race([begun(), life.mortal.died]);
+  }
+  return true;
 }
 
 type Ran = {

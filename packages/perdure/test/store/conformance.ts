@@ -212,9 +212,9 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
           await store.claim("d"),
         ];
         expect(claimed).toEqual([
-          { uid: "u3", epoch: 2, owner: "a", until: 2_010 },
-          { uid: "u2", epoch: 2, owner: "b", until: 2_010 },
-          { uid: "u1", epoch: 2, owner: "c", until: 2_010 },
+          { uid: "u3", epoch: 2, owner: "a", until: 2_010, span: 1_000 },
+          { uid: "u2", epoch: 2, owner: "b", until: 2_010, span: 1_000 },
+          { uid: "u1", epoch: 2, owner: "c", until: 2_010, span: 1_000 },
           null,
         ]);
         expect(await store.nextReadyAt()).toBe(2_010);
@@ -446,7 +446,7 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
           expect(view.hasMessage("m1")).toBe(false);
           return { is: "run", first: [started("u1", key, { labels: { a: "b" } }), legStarted(1, asked)] };
         });
-        expect(posted.lease).toEqual({ uid: "u1", epoch: 1, owner: "w1", until: 2_000 });
+        expect(posted.lease).toEqual({ uid: "u1", epoch: 1, owner: "w1", until: 2_000, span: 1_000 });
         expect(posted.run).toMatchObject({ uid: "u1", head: 1, leg: 1, legOpen: true, labels: { a: "b" }, turn: 1 });
         const view = await look(store, key, "r1");
         expect(view.known).toEqual({ uid: "u1", leg: 1, added: { ...nothing, messages: [says("m1")] } });
