@@ -1,5 +1,6 @@
 /** Whether an answer to a question may be taken: who may give it, and what it has to look like. */
 import type { Interrupt } from "../log/entries.ts";
+import { isOperators } from "../log/interrupts.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import { validateSync } from "../protocol/validate.ts";
 import type { Answer } from "../store/store.ts";
@@ -17,13 +18,10 @@ const ANSWER_SCOPE = "answer";
 /** Stands for all of them. */
 export const EVERY_SCOPE = "*";
 
-/** Kinds that only an operator's own actions close. */
-const OPERATOR_KINDS: ReadonlySet<Interrupt["kind"]> = new Set(["poisoned", "contract-changed", "diverged"]);
-
 /** @returns why the answer is refused, or undefined */
 export function answerProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
   const { scopes } = answer.by;
-  if (OPERATOR_KINDS.has(question.kind)) {
+  if (isOperators(question)) {
     return forbidden(question, "it waits for an operator, not for an answer");
   }
   const may = (scope: string): boolean => scopes.includes(scope) || scopes.includes(EVERY_SCOPE);

@@ -9,9 +9,15 @@ import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
 /** What an attempt that died with its process has failed with. */
 export const CUT: RecordedError = { code: "CUT", message: "the process that ran it died" };
 
-/** How often a step has failed by itself. A death is no fault of the tool's and costs it none of its attempts. */
+/** Code of the failure of an attempt that nobody made here: another run has left it open. Such an attempt has no deadline. */
+export const INHERITED = "INHERITED";
+
+/** How often a step has failed by itself. A death is no fault of the tool's and costs it none of its attempts, nor is what others left. */
 export function failures({ attempts }: StepState): number {
-  return attempts.filter(({ failed }) => failed !== undefined && !jsonEqual({ ...failed.error }, { ...CUT })).length;
+  return attempts.filter(({ failed, deadline }) => {
+    if (failed === undefined || jsonEqual({ ...failed.error }, { ...CUT })) return false;
+    return failed.error.code !== INHERITED || deadline !== null;
+  }).length;
 }
 
 /** A step was stopped because its run was cancelled. */
