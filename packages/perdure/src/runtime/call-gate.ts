@@ -9,10 +9,10 @@ import { recordedError } from "./attempt-outcome.ts";
 import { approvalQuestion, contractQuestion, startedEntry } from "./call-entries.ts";
 import type { CallNotes } from "./call-notes.ts";
 import { contractChange, contractQuestionOf } from "./contracts.ts";
-import type { Settle } from "./decide.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake } from "./intake.ts";
+import type { Settle } from "./settle.ts";
 
 export class CallGate {
   constructor(

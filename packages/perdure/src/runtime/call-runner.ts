@@ -25,11 +25,12 @@ import { backoff } from "./backoff.ts";
 import { startedEntry, suspensionQuestion } from "./call-entries.ts";
 import { unknownTool } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
-import type { Settle, StartAttempt } from "./decide.ts";
+import type { StartAttempt } from "./decide.ts";
 import { type AttemptDraft, rebased } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { attemptKey, claimAfter, claimChange, claiming, inheritance, keyHeld, keyNotFree } from "./keys.ts";
+import type { Settle } from "./settle.ts";
 import { anyOf, timeLimit } from "./signals.ts";
 
 /** How often a driver that has something else to do looks whether a key has come free. Milliseconds. */

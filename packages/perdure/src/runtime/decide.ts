@@ -22,6 +22,7 @@ import { contractQuestionOf } from "./contracts.ts";
 import { openClientCalls } from "./intake.ts";
 import { readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 import type { KeyWait } from "./keys.ts";
+import type { Settle } from "./settle.ts";
 
 /** Something to do for one step. */
 export type Start =
@@ -37,12 +38,6 @@ export type Start =
   | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle };
 
 export type StartAttempt = Extract<Start, { start: "attempt" }>;
-
-/** The end of a step that no body brings about. */
-export type Settle =
-  | { readonly by: "answer"; readonly output: Json }
-  | { readonly by: "error"; readonly error: RecordedError; readonly applied: "no" | "unknown" }
-  | { readonly by: "cancel" };
 
 export type Decision =
   | { readonly do: "recover"; readonly cut: readonly { readonly path: Path; readonly n: number }[] }

@@ -14,8 +14,8 @@ import type { Claim, ClaimChange, EventStore, KeyName } from "../store/store.ts"
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { INHERITED } from "./attempt-outcome.ts";
-import type { Settle } from "./decide.ts";
 import { sha256 } from "./hash.ts";
+import type { Settle } from "./settle.ts";
 
 /** A call that waits for a key, as the driver that has looked last knows it. Times are ms since the epoch. */
 export interface KeyWait {

@@ -106,14 +106,14 @@ export interface Listed {
 
 export type Event = { readonly type: string; readonly [member: string]: Json };
 
-export function events(text: string): readonly Event[] {
+function events(text: string): readonly Event[] {
   return [...text.matchAll(/^data: (.*)$/gm)].map(([, json]) => JSON.parse(json ?? "") as Event);
 }
 
 export function codeOf(result: string | undefined): string | undefined {
   const parsed: unknown = result?.startsWith("{") ? JSON.parse(result) : undefined;
   const error = isJsonObject(parsed) ? parsed.error : undefined;
-  return isJsonObject(error) ? String(error.code) : undefined;
+  return isJsonObject(error) && typeof error.code === "string" ? error.code : undefined;
 }
 
 /** A door that bodies wait at. */
