@@ -32,7 +32,7 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `instructions`, `tools`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * initial value, which type `ctx.state`; `model`, `instructions`, `tools`, `approve`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
 export function agent<S = Json>(definition: ModelAgentDefinition<S>): LoopAgent<S>;
@@ -44,6 +44,11 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
   }
   if ("model" in definition) {
     const { model, instructions = "", tools = [], settings = {}, ...common } = definition;
+    if (common.approve !== undefined && common.approve !== "write") {
+      throw new AgentDefinitionError(
+        `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
+      );
+    }
     return Object.freeze({ ...common, loop: builtInLoop({ model, instructions, tools: registry(tools), settings }) });
   }
   if (typeof definition.run !== "function") {

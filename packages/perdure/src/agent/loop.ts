@@ -144,8 +144,13 @@ function resultOf(
       const { output } = finished;
       return { ...result, output: edited === undefined ? output : { output, argumentsEditedByHuman: edited } };
     }
-    case "error":
-      return { ...result, error: finished.error };
+    case "error": {
+      const edited = editedArguments(step);
+      if (edited === undefined) return { ...result, error: finished.error };
+      const { message } = finished.error;
+      const change = `a human had changed its arguments to ${JSON.stringify(edited)}`;
+      return { ...result, error: { ...finished.error, message: `${message} (${change})` } };
+    }
     case "cancelled":
       return { ...result, error: { code: "CANCELLED", message: "cancelled" } };
     default:

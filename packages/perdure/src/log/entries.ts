@@ -198,6 +198,8 @@ const factSchema = z.discriminatedUnion("kind", [
     edited: json.exactOptional(),
     deadline: time.nullable(),
   }),
+  /** It waits for a business key that another step holds, and gives up at `until`. Once per step, for the holder that it found. */
+  fact("step.waiting", { path, holder: object({ uid, path }), until: time }),
   /** `retryAt` of an unknown one is when "not applied" may be believed. */
   fact("step.failed", { path, n: count, error, applied: z.enum(["no", "unknown"]), retryAt: time.nullable() }),
   z.discriminatedUnion("status", [

@@ -173,6 +173,9 @@ export class Folding {
         this.#running.set(entry.path, newRunning(entry));
         return;
       }
+      case "step.waiting":
+        this.#steps.set(entry.path, { ...this.#step(entry), waiting: entry });
+        return;
       case "step.failed": {
         const step = this.#step(entry);
         if (this.#running.get(entry.path)?.attempt.n !== entry.n) {

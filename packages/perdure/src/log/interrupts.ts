@@ -20,6 +20,11 @@ export function isListed(interrupt: Interrupt): boolean {
   return answeredBy[interrupt.kind] === "human";
 }
 
+/** Whether only an operator's own actions close it: a deploy, an accept, an abandon. */
+export function isOperators({ kind }: Pick<Interrupt, "kind">): boolean {
+  return answeredBy[kind] === "operator";
+}
+
 /** A call that the client runs waits like a question, under the call's own id; its step is all the log says of it. */
 export function clientCall({ path, name, toolCallId }: Fact<"step.started">): Interrupt | undefined {
   if (toolCallId === undefined) return undefined;

@@ -29,6 +29,8 @@ export interface StepState {
   /** Id of the open question that it waits for. */
   readonly waits: string | null;
   readonly attempts: readonly Attempt[];
+  /** What it says of the business key for which it had to wait. */
+  readonly waiting?: Noted<"step.waiting">;
   /** In the order of opening. */
   readonly asked: readonly Asked[];
   readonly finished?: Noted<"step.finished">;

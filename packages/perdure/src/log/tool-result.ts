@@ -1,5 +1,5 @@
 import { idAt } from "../protocol/ids.ts";
-import type { Json } from "../protocol/json.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { Fact } from "./entries.ts";
 import type { StepState } from "./run-state.ts";
@@ -9,9 +9,12 @@ export function resultId(run: Uid, step: StepState): string {
   return idAt(run, step.started.path, "result", 0);
 }
 
-/** The arguments that a human has put in place of the model's. */
+/** The arguments that a human has put in place of the model's, whether or not anything ran with them. */
 export function editedArguments(step: StepState | undefined): Json | undefined {
-  return step?.attempts.findLast(({ edited }) => edited !== undefined)?.edited;
+  const attempted = step?.attempts.findLast(({ edited }) => edited !== undefined)?.edited;
+  if (attempted !== undefined) return attempted;
+  const approval = step?.asked.findLast(({ interrupt }) => interrupt.kind === "approval")?.answer?.payload;
+  return isJsonObject(approval) && approval.approved === true ? approval.editedArgs : undefined;
 }
 
 /**

@@ -37,6 +37,8 @@ export interface BodyAgent<S = unknown> extends AgentCommon<S> {
 
 /** An agent that a loop drives by folding the log. */
 export interface LoopAgent<S = unknown> extends AgentCommon<S> {
+  /** `"write"`: every call of a `write` tool waits for a human, also where the tool itself asks for none. A tool's own request is kept. */
+  readonly approve?: "write";
   readonly loop: Loop;
   readonly run?: undefined;
 }

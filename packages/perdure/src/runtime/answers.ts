@@ -1,6 +1,6 @@
 /** Whether an answer to a question may be taken: who may give it, and what it has to look like. */
 import type { Interrupt } from "../log/entries.ts";
-import { isListed } from "../log/interrupts.ts";
+import { isOperators } from "../log/interrupts.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import { validateSync } from "../protocol/validate.ts";
 import type { Answer } from "../store/store.ts";
@@ -18,19 +18,16 @@ const ANSWER_SCOPE = "answer";
 /** Stands for all of them. */
 export const EVERY_SCOPE = "*";
 
-/** Kinds that only an operator's own actions close. */
-const OPERATOR_KINDS: ReadonlySet<Interrupt["kind"]> = new Set(["contract-changed", "diverged"]);
-
 /** @returns why a `resume` entry may not answer it, or undefined */
 export function resumeProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
-  if (!isListed(question)) return forbidden(question, "it waits for an operator, who answers it in the inbox");
+  if (isOperators(question)) return forbidden(question, "it waits for an operator, who answers it in the inbox");
   return answerProblem(question, answer);
 }
 
 /** @returns why the answer is refused, or undefined */
 export function answerProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
   const { scopes } = answer.by;
-  if (OPERATOR_KINDS.has(question.kind)) {
+  if (isOperators(question) && question.kind !== "poisoned") {
     return forbidden(question, "it waits for an operator, not for an answer");
   }
   const may = (scope: string): boolean => scopes.includes(scope) || scopes.includes(EVERY_SCOPE);
@@ -39,7 +36,7 @@ export function answerProblem(question: Interrupt, answer: Answer): AnswerProble
     return forbidden(question, `the scope "${question.audience}" is needed`);
   }
   if (answer.status === "cancelled") {
-    if (isListed(question)) return undefined;
+    if (!isOperators(question)) return undefined;
     const issues = [{ path: "", message: "an operator's question is answered by an action, not cancelled" }];
     return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
   }

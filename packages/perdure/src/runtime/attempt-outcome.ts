@@ -15,15 +15,19 @@ export const LOST: RecordedError = { code: "CUT", message: "the process that ran
 /** What an attempt has failed with that an operator cut. */
 export const GIVEN_UP: RecordedError = { code: "CUT", message: "the run was abandoned" };
 
+/** Code of the failure of an attempt that nobody made here: another run has left it open. Such an attempt has no deadline. */
+export const INHERITED = "INHERITED";
+
 export function isDeath(error: RecordedError): boolean {
   return isSame(error, CUT);
 }
 
-/** How often a step has failed by itself. A cut is no fault of the tool's and costs it none of its attempts. */
+/** How often a step has failed by itself. A cut is no fault of the tool's and costs it none of its attempts, nor is what others left. */
 export function failures({ attempts }: StepState): number {
-  return attempts.filter(
-    ({ failed }) => failed !== undefined && ![CUT, LOST, GIVEN_UP].some((cut) => isSame(failed.error, cut)),
-  ).length;
+  return attempts.filter(({ failed, deadline }) => {
+    if (failed === undefined || [CUT, LOST, GIVEN_UP].some((cut) => isSame(failed.error, cut))) return false;
+    return failed.error.code !== INHERITED || deadline !== null;
+  }).length;
 }
 
 function isSame(error: RecordedError, other: RecordedError): boolean {

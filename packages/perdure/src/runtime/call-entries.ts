@@ -4,12 +4,12 @@ import type { RunState } from "../log/fold.ts";
 import { canonicalJson } from "../protocol/canonical.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { type IdKind, idAt } from "../protocol/ids.ts";
-import { isJsonObject, type Json } from "../protocol/json.ts";
+import { isJsonObject } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
-import type { ClaimChange } from "../store/store.ts";
 import type { ApprovalRequest } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { LoopCall } from "./agent-definition.ts";
+import type { ContractChange } from "./contracts.ts";
 import { sha256 } from "./hash.ts";
 import { approvalSchema, unknownWriteSchema } from "./interrupts.ts";
 
@@ -24,24 +24,6 @@ export function startedEntry(call: LoopCall, step: "tool" | "client-tool", tool:
     input: { call: { model: call.model, index: call.index } },
     contract: tool === undefined ? null : sha256(tool.contract),
     toolCallId: call.id,
-  };
-}
-
-/** A change of the call's business key; undefined where it has none. */
-export function claimChange(
-  { run }: RunState,
-  call: Pick<LoopCall, "path">,
-  tool: DynTool,
-  input: Json,
-  to: ClaimChange["to"],
-  output?: Json,
-): ClaimChange | undefined {
-  const key = tool.keyFor(input);
-  if (key === null) return undefined;
-  return {
-    ...{ tenant: run.owner.tenant, tool: tool.name, key, holder: { uid: run.uid, path: call.path }, to },
-    argsHash: sha256(canonicalJson(input)),
-    ...(output !== undefined && { output }),
   };
 }
 
@@ -86,6 +68,16 @@ export function unknownWriteQuestion(run: RunState, call: LoopCall, tool: DynToo
     message: `tool \`${call.name}\` may have been applied; answer interrupt ${common.id}: did yes, no or unknown`,
     schema: unknownWriteSchema(tool?.outputSchema ?? null),
     audience: null,
+  };
+}
+
+/** @param change - what about the tool, and what to do about it */
+export function contractQuestion(run: RunState, call: LoopCall, change: ContractChange): Interrupt {
+  return {
+    ...question(run, call, "contract-changed", null),
+    ...{ kind: "contract-changed", reason: "perdure:contract_changed", schema: true, audience: null },
+    message: `the call of \`${call.name}\` (step ${call.path}) does not go on under this deployment: ${change.what}; ${change.next}`,
+    metadata: { tool: call.name, change: change.what, next: change.next },
   };
 }
 

@@ -16,80 +16,42 @@ import { diff, type Patch } from "../protocol/patch.ts";
 import { mayAnswer } from "../protocol/verify.ts";
 import type { RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
-import type { Approval } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
-import type { Judgement } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { AttemptContext } from "./attempt-context.ts";
 import { Cancelled, failures, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
 import { backoff } from "./backoff.ts";
-import {
-  approvalQuestion,
-  claimChange,
-  startedEntry,
-  suspensionQuestion,
-  unknownWriteQuestion,
-} from "./call-entries.ts";
-import { attemptAgain, type Settle, type StartAttempt } from "./decide.ts";
+import { startedEntry, suspensionQuestion } from "./call-entries.ts";
+import { unknownTool } from "./call-gate.ts";
+import type { CallNotes } from "./call-notes.ts";
+import type { StartAttempt } from "./decide.ts";
 import { type AttemptDraft, rebased } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
-import { sha256 } from "./hash.ts";
+import { attemptKey, claimAfter, claimChange, claiming, inheritance, keyHeld, keyNotFree } from "./keys.ts";
+import type { Settle } from "./settle.ts";
 import { anyOf, timeLimit } from "./signals.ts";
 
-/** What a driver has found out about calls, and does not ask again. */
-interface Notes {
-  /** It may run: nobody has to approve it. */
-  cleared(call: LoopCall): void;
-  /** `reconcile` was asked, and did not say that it was applied. */
-  judged(call: LoopCall): void;
-}
+/** How often a driver that has something else to do looks whether a key has come free. Milliseconds. */
+const LOOK_AGAIN = 1_000;
 
 export class CallRunner {
   readonly #options: DriverOptions;
   readonly #session: DriveSession;
-  readonly #note: Notes;
+  readonly #note: CallNotes;
 
-  constructor(options: DriverOptions, session: DriveSession, note: Notes) {
+  constructor(options: DriverOptions, session: DriveSession, note: CallNotes) {
     this.#options = options;
     this.#session = session;
     this.#note = note;
-  }
-
-  /** A call that was never begun: it is refused, is the client's, waits for a human, or may run. */
-  async check(call: LoopCall, signal: AbortSignal): Promise<void> {
-    const session = this.#session;
-    if (call.invalid !== undefined) {
-      return await this.settle(call, refused("INVALID_ARGUMENTS", `the call cannot be run: ${call.invalid}`));
-    }
-    const tool = this.#options.agent.loop.tool(call.name);
-    if (tool === undefined) {
-      const isOffered = session.state.request?.tools.some(({ name }) => name === call.name) ?? false;
-      if (isOffered) return session.add([startedEntry(call, "client-tool", undefined)]);
-      return await this.settle(call, refused("UNKNOWN_TOOL", `there is no tool named "${call.name}"`));
-    }
-    let approval: Approval;
-    try {
-      approval = await tool.approvalFor(call.input);
-    } catch (error) {
-      return await this.settle(call, { by: "error", error: this.#recorded(error), applied: "no" });
-    }
-    // Stopped meanwhile: the driver decides again.
-    if (signal.aborted) return;
-    if (approval === false) return this.#note.cleared(call);
-    session.add([
-      startedEntry(call, "tool", tool),
-      ...session.opening(approvalQuestion(session.state, call, tool, approval, this.#options.now())),
-    ]);
   }
 
   async attempt(start: StartAttempt, signal: AbortSignal): Promise<void> {
     const { call, phase } = start;
     const session = this.#session;
     const tool = this.#options.agent.loop.tool(call.name);
-    if (tool === undefined)
-      return await this.settle(call, refused("UNKNOWN_TOOL", `there is no tool named "${call.name}"`));
+    if (tool === undefined) return await this.settle(call, unknownTool(call));
     const step = session.state.steps.get(call.path);
     const n = (step?.attempts.length ?? 0) + 1;
     const edited = ("edited" in start ? start.edited : undefined) ?? editedArguments(step);
@@ -102,31 +64,27 @@ export class CallRunner {
       return await this.settle(call, { by: "error", error: this.#recorded(error), applied: "no" });
     }
     if (signal.aborted) return;
-    const { uid, owner } = session.state.run;
-    const key = sha256(
-      business === null ? `${uid}\n${call.path}\n${phase}` : `${owner.tenant}\n${tool.name}\n${business}`,
-    );
+    const key = attemptKey(session.state, call.path, tool, phase, business);
     const deadline = this.#options.now() + tool.policy.timeout;
-    const entries: NewEntry[] = [
-      ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
-      {
-        kind: "step.attempt",
-        path: call.path,
-        n,
-        epoch: session.epoch,
-        phase,
-        key,
-        deadline,
-        ...(edited !== undefined && { edited }),
-      },
-    ];
+    const attempt: Fact<"step.attempt"> = {
+      kind: "step.attempt",
+      path: call.path,
+      n,
+      epoch: session.epoch,
+      phase,
+      key,
+      deadline,
+      ...(edited !== undefined && { edited }),
+    };
+    const entries: NewEntry[] = [...(step === undefined ? [startedEntry(call, "tool", tool)] : []), attempt];
+    this.#note.agreed(call);
     if (business === null) {
       session.add(entries);
       await session.committed();
     } else {
-      const claim = claimChange(this.#session.state, call, tool, input, "running");
-      const held = claim === undefined ? null : await session.offerKey(entries, claim);
-      if (held !== null) return await this.#keyHeld(call, tool, input, held);
+      const claim = claiming(session.state, call.path, tool, business, input);
+      const held = await session.offerKey(entries, claim);
+      if (held !== null) return await this.#keyHeld(start, tool, attempt, claim, held, signal);
     }
     await this.#body(
       { call, tool, input, n, key, deadline, phase, answer: "answer" in start ? start.answer : null },
@@ -153,7 +111,7 @@ export class CallRunner {
     const draft = session.drafts.fork(path, session.state.committed, () => session.showState(path));
     const timeout = timeLimit(Math.max(1, deadline - this.#options.now()));
     const stop = anyOf(signal, timeout.signal);
-    const ctx = this.#context(call, tool, { n, key }, draft, stop.signal);
+    const ctx = this.context(call, tool, { n, key }, draft, stop.signal);
     try {
       const { begun } = await session.begin(() => {
         if (!session.isRunning(path, n)) return undefined;
@@ -179,7 +137,7 @@ export class CallRunner {
   }
 
   /** What the tool's own code is given, in a body and in `reconcile`. */
-  #context(
+  context(
     call: LoopCall,
     tool: DynTool,
     { n, key }: { readonly n: number; readonly key: string },
@@ -211,7 +169,7 @@ export class CallRunner {
     const reduced = this.#reduce(tool, state, output, input);
     const patch: Patch = reduced === state ? applied : diff(session.state.committed, reduced);
     session.drafts.drop(call.path);
-    this.#finish(
+    this.finish(
       call,
       via,
       { status: "ok", output, patch, ...(dropped.length > 0 && { dropped }) },
@@ -248,14 +206,16 @@ export class CallRunner {
     session.drafts.drop(call.path);
     if (error instanceof InvalidOutput && error.applied === "yes") {
       const end: StepEnd = { status: "error", error: this.#recorded(error), applied: "yes", output: error.kept };
-      this.#finish(call, "call", end, claimChange(state, call, tool, input, "settled", error.kept));
-      return;
-    }
-    if (state.cancelled && tool.effect !== "write") {
-      this.#finish(call, "call", { status: "cancelled" });
+      this.finish(call, "call", end, claimChange(state, call, tool, input, "settled", error.kept));
       return;
     }
     const applied = appliedBy(tool, error);
+    // Only what certainly did not happen gives the key back.
+    const claim = claimChange(state, call, tool, input, applied === "no" ? "released" : "unknown");
+    if (state.cancelled && tool.effect !== "write") {
+      this.finish(call, "call", { status: "cancelled" }, claim);
+      return;
+    }
     const retryAt = this.#retryAt(call, tool, error, applied);
     if (retryAt !== null) {
       const failed = {
@@ -269,9 +229,7 @@ export class CallRunner {
       session.add(retract(state, failed, session.stateToShow()));
       return;
     }
-    // Only what certainly did not happen gives the key back.
-    const claim = claimChange(state, call, tool, input, applied === "no" ? "released" : "unknown");
-    this.#finish(call, "call", { status: "error", error: this.#recorded(error), applied }, claim);
+    this.finish(call, "call", { status: "error", error: this.#recorded(error), applied }, claim);
   }
 
   /** When a failed attempt is followed by another one, or an unknown write may be judged; null when it was the last. */
@@ -286,59 +244,6 @@ export class CallRunner {
     return now + backoff(failed, failure?.retryAfter, this.#options.random());
   }
 
-  /** Asks whether an unknown write was applied, and a human where nobody can tell. */
-  async judge(call: LoopCall, isSettled: boolean, signal: AbortSignal): Promise<void> {
-    const session = this.#session;
-    const tool = this.#options.agent.loop.tool(call.name);
-    const step = session.state.steps.get(call.path);
-    const attempt = step?.attempts.at(-1);
-    if (step === undefined || attempt === undefined) return;
-    const input = editedArguments(step) ?? call.input;
-    let judgement: Judgement<Json> = { applied: "unknown" };
-    if (tool !== undefined) {
-      const draft = session.drafts.fork(call.path, session.state.committed, () => {});
-      const timeout = timeLimit(tool.policy.timeout);
-      const stop = anyOf(signal, timeout.signal);
-      const ctx = this.#context(call, tool, { n: attempt.n, key: attempt.key ?? "" }, draft, stop.signal);
-      try {
-        judgement = await (await session.begin(() => tool.reconcileJson(input, ctx))).begun;
-      } catch (error) {
-        if (session.signal.aborted) return;
-        // Whatever went wrong in asking says nothing about the write.
-        this.#options.report(error, session.state.run.uid);
-      } finally {
-        stop.release();
-        timeout.release();
-        session.drafts.drop(call.path);
-      }
-    }
-    if (signal.aborted || session.state.steps.get(call.path)?.finished) return;
-    if (judgement.applied === "yes" && tool !== undefined) {
-      const { output } = judgement;
-      const claim = claimChange(session.state, call, tool, input, "settled", output);
-      return this.#finish(call, "reconcile", this.#okWithoutBody(tool, input, output), claim);
-    }
-    this.#note.judged(call);
-    if (!isSettled) return;
-    if (judgement.applied === "no") {
-      if (session.state.cancelled) return await this.settle(call, { by: "cancel" });
-      return await this.attempt(attemptAgain(call, step), signal);
-    }
-    session.add(session.opening(unknownWriteQuestion(session.state, call, tool)));
-  }
-
-  /** Leaves the question about a write to whoever finds it in the inbox, or needs its key. */
-  leave(call: LoopCall): void {
-    const session = this.#session;
-    const tool = this.#options.agent.loop.tool(call.name);
-    const input = editedArguments(session.state.steps.get(call.path)) ?? call.input;
-    const claim = tool && claimChange(session.state, call, tool, input, "unknown");
-    session.add(
-      session.opening(unknownWriteQuestion(session.state, call, tool)),
-      claim === undefined ? {} : { claims: [claim] },
-    );
-  }
-
   /** Ends a step that no body ends. */
   async settle(call: LoopCall, how: Settle): Promise<void> {
     const session = this.#session;
@@ -346,10 +251,11 @@ export class CallRunner {
     const step = session.state.steps.get(call.path);
     if (step?.finished) return;
     const input = editedArguments(step) ?? call.input;
+    const after = tool === undefined ? undefined : claimAfter(step, how);
     const claim =
-      how.by === "answer" && tool !== undefined
-        ? claimChange(session.state, call, tool, input, "settled", how.output)
-        : undefined;
+      tool === undefined || after === undefined
+        ? undefined
+        : claimChange(session.state, call, tool, input, after, how.by === "answer" ? how.output : undefined);
     const entries = (): readonly NewEntry[] => {
       const end = this.#settledEnd(how, tool, input);
       return [
@@ -373,7 +279,7 @@ export class CallRunner {
   #settledEnd(how: Settle, tool: DynTool | undefined, input: Json): StepEnd {
     switch (how.by) {
       case "answer":
-        return this.#okWithoutBody(tool, input, how.output);
+        return this.okWithoutBody(tool, input, how.output);
       case "error":
         return { status: "error", error: how.error, applied: how.applied };
       case "cancel":
@@ -384,14 +290,14 @@ export class CallRunner {
   }
 
   /** Success that no body of this run has brought: it was looked up, answered, or is another run's. */
-  #okWithoutBody(tool: DynTool | undefined, input: Json, output: Json): StepEnd {
+  okWithoutBody(tool: DynTool | undefined, input: Json, output: Json): StepEnd {
     const { committed } = this.#session.state;
     const reduced = tool === undefined ? committed : this.#reduce(tool, committed, output, input);
     return { status: "ok", output, patch: diff(committed, reduced) };
   }
 
   /** The outcome of a call, and what clients see of it, in one batch. */
-  #finish(call: LoopCall, via: Fact<"step.finished">["via"], end: StepEnd, claim?: ClaimChange): void {
+  finish(call: LoopCall, via: Fact<"step.finished">["via"], end: StepEnd, claim?: ClaimChange): void {
     const session = this.#session;
     session.add(
       [
@@ -403,20 +309,53 @@ export class CallRunner {
     session.showState(call.path);
   }
 
-  /** The key that the call needs is not free. */
-  async #keyHeld(call: LoopCall, tool: DynTool, input: Json, held: Claim): Promise<void> {
-    if (held.state === "settled") {
-      if (!this.#session.state.steps.has(call.path)) this.#session.add([startedEntry(call, "tool", tool)]);
-      return this.#finish(call, "dedup", this.#okWithoutBody(tool, input, held.output ?? null));
+  /** The key that the call needs is not free (K2 in `keys.ts`). */
+  async #keyHeld(
+    start: StartAttempt,
+    tool: DynTool,
+    attempt: Fact<"step.attempt">,
+    wanted: ClaimChange,
+    held: Claim,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { call } = start;
+    const session = this.#session;
+    const { store, now } = this.#options;
+    const found = await keyNotFree(store, session.state, wanted, held, call.name);
+    const step = session.state.steps.get(call.path);
+    const begun = step === undefined ? [startedEntry(call, "tool", tool)] : [];
+    switch (found.is) {
+      case "settled": {
+        session.add(begun);
+        const input = attempt.edited ?? call.input;
+        return this.finish(call, "dedup", this.okWithoutBody(tool, input, found.output));
+      }
+      case "refused":
+        return await this.settle(call, { by: "error", error: found.error, applied: "no" });
+      case "orphan": {
+        // Its attempt has ended where it is known to be unknown; else it may go on until its time is over.
+        const left =
+          tool.effect === "write" ? tool.policy.settle + (held.state === "unknown" ? 0 : tool.policy.timeout) : 0;
+        const entries = [...begun, ...inheritance({ ...attempt, deadline: null }, held, now() + left)];
+        const faster = await session.offerKey(entries, { ...wanted, to: "unknown" });
+        return faster === null ? undefined : await this.attempt(start, signal);
+      }
+      case "wait": {
+        const until = step?.waiting?.until ?? now() + tool.policy.keyWait;
+        if (now() >= until) {
+          return await this.settle(call, { by: "error", error: keyHeld(call.name, held), applied: "no" });
+        }
+        if (step?.waiting === undefined) {
+          session.add([...begun, { kind: "step.waiting", path: call.path, holder: held.holder, until }]);
+        }
+        const isElsewhere = held.holder.uid !== session.state.run.uid;
+        const { tenant, tool: owner, key } = held;
+        const name = { tenant, tool: owner, key };
+        return this.#note.held(call, { name, isElsewhere, until, lookAt: now() + LOOK_AGAIN });
+      }
+      default:
+        found satisfies never;
     }
-    const { holder } = held;
-    return await this.settle(
-      call,
-      refused(
-        "KEY_HELD",
-        `the same ${call.name} is ${held.state} in run ${holder.uid}, step ${holder.path}; look there before calling it again`,
-      ),
-    );
   }
 
   #late(call: LoopCall): void {
@@ -427,10 +366,6 @@ export class CallRunner {
   #recorded(error: unknown): RecordedError {
     return recordedError(error, this.#session.state.run.uid, this.#options.report);
   }
-}
-
-function refused(code: string, message: string): Settle {
-  return { by: "error", error: { code, message }, applied: "no" };
 }
 
 function appliedBy(tool: DynTool, error: unknown): "no" | "unknown" {

@@ -6,19 +6,23 @@
  *
  * D1. A finished step is never started.
  * D2. Effects of one turn run one at a time, in call order among those that are ready. One that waits for a human lets others pass; one that
- *     is unknown does not, for the next might rest on it.
+ *     is unknown, or waits for another run's key, does not, for the next might rest on it.
  * D3. "Not applied" counts only when nothing of the attempt can land any more (`retryAt` of its failure).
  * D4. After a cancel nothing is started. After an abandon nothing is waited for either.
+ * D5. What an earlier driver began goes on only when this one's tools agree with it.
  */
 import type { Fact, Interrupt, LegOutcome } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
-import { isListed, wireInterrupt } from "../log/interrupts.ts";
+import { isListed, isOperators, wireInterrupt } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
-import type { Inbox } from "../store/store.ts";
+import type { Inbox, KeyName } from "../store/store.ts";
 import type { Loop, LoopCall } from "./agent-definition.ts";
+import { contractQuestionOf } from "./contracts.ts";
 import { openClientCalls } from "./intake.ts";
 import { NEEDS_OPERATOR, readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
+import type { KeyWait } from "./keys.ts";
+import type { Settle } from "./settle.ts";
 import { isPoisoned, poisonedSteps } from "./suspects.ts";
 
 /** Something to do for one step. */
@@ -28,6 +32,8 @@ export type Start =
   | { readonly start: "check"; readonly call: LoopCall }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "resume"; readonly answer: Json }
+  /** A call that another driver began: find out whether this one's tool can go on with it, else ask an operator. */
+  | { readonly start: "agree"; readonly call: LoopCall }
   /** A write whose outcome nobody knows: ask its `reconcile`, then a human. */
   | { readonly start: "judge"; readonly call: LoopCall; readonly isSettled: boolean }
   /** Such a write of an abandoned run: the question is left behind, and nobody waits for its answer. */
@@ -35,12 +41,6 @@ export type Start =
   | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle };
 
 export type StartAttempt = Extract<Start, { start: "attempt" }>;
-
-/** The end of a step that no body brings about. */
-export type Settle =
-  | { readonly by: "answer"; readonly output: Json }
-  | { readonly by: "error"; readonly error: RecordedError; readonly applied: "no" | "unknown" }
-  | { readonly by: "cancel" };
 
 export type Decision =
   | { readonly do: "recover"; readonly cut: readonly { readonly path: Path; readonly n: number }[] }
@@ -53,8 +53,8 @@ export type Decision =
   /** Steps that have taken their process down too often. */
   | { readonly do: "poison"; readonly paths: readonly Path[] }
   | { readonly do: "start"; readonly starts: readonly Start[] }
-  /** `bodies`: something runs here; `until`: a timer, in ms since the epoch. */
-  | { readonly do: "wait"; readonly bodies: boolean; readonly until: number | null }
+  /** `bodies`: something runs here; `until`: a timer, in ms since the epoch; `key`: what has to come free. */
+  | { readonly do: "wait"; readonly bodies: boolean; readonly until: number | null; readonly key: KeyName | null }
   | { readonly do: "end-leg"; readonly outcome: LegOutcome }
   | {
       readonly do: "finish";
@@ -75,6 +75,12 @@ export interface Now {
   readonly cleared: ReadonlySet<Path>;
   /** Unknown writes whose `reconcile` was asked by this driver before they had settled. */
   readonly judged: ReadonlySet<Path>;
+  /** Calls that this driver began, or whose tool it has found to agree with what was recorded. */
+  readonly agreed: ReadonlySet<Path>;
+  /** Calls that wait for an operator, as far as this driver has found out. */
+  readonly disagreed: ReadonlySet<Path>;
+  /** Calls whose key this driver found with somebody else. */
+  readonly held: ReadonlyMap<Path, KeyWait>;
 }
 
 export function decide(run: RunState, loop: Loop, now: Now): Decision {
@@ -99,10 +105,13 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const bodies = now.live.size > 0;
   const timers = plans.flatMap((p) => (p.is === "timer" ? [p.at] : []));
+  const keys = plans.flatMap((p) => (p.is === "timer" && p.key !== undefined ? [p.key] : []));
   if (bodies || timers.length > 0) {
     const expiries = [...run.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
-    const until = Math.min(...timers, ...expiries);
-    return { do: "wait", bodies, until: Number.isFinite(until) ? until : null };
+    // A run lies down until one key moves; with others, and while something runs here, it has to look.
+    const looks = bodies || keys.length > 1 ? keys.map(({ lookAt }) => lookAt) : [];
+    const until = Math.min(...timers, ...expiries, ...looks);
+    return { do: "wait", bodies, until: Number.isFinite(until) ? until : null, key: keys[0]?.name ?? null };
   }
 
   if (run.cancelled) return { do: "finish", outcome: run.abandoned ? "abandoned" : "cancelled" };
@@ -129,10 +138,27 @@ function startModel(run: RunState, path: Path, { live }: Now): Start[] {
 type Plan = { readonly call: LoopCall } & Standing;
 type Standing =
   | { readonly is: "done" | "running" | "waiting" }
-  | { readonly is: "timer"; readonly at: number; readonly isUnknown: boolean }
+  /** `blocks`: nothing that might rest on it may pass. */
+  | { readonly is: "timer"; readonly at: number; readonly blocks: boolean; readonly key?: KeyWait }
   | { readonly is: "ready"; readonly start: Start };
 
 function standing(run: RunState, call: LoopCall, now: Now): Standing {
+  const found = standingBySteps(run, call, now);
+  if (found.is !== "ready" && found.is !== "waiting") return found;
+  const start = found.is === "ready" ? found.start : undefined;
+  const step = run.steps.get(call.path);
+  const asksOperator = contractQuestionOf(step) !== undefined;
+  const goesOn = start?.start === "attempt" || start?.start === "judge";
+  if (asksOperator || (goesOn && step !== undefined && !now.agreed.has(call.path))) {
+    const isSettled = now.disagreed.has(call.path) && !run.cancelled;
+    return isSettled ? { is: "waiting" } : ready({ start: "agree", call });
+  }
+  const held = start?.start === "attempt" ? now.held.get(call.path) : undefined;
+  if (held === undefined || now.at >= Math.min(held.lookAt, held.until)) return found;
+  return { is: "timer", at: held.until, blocks: held.isElsewhere, key: held };
+}
+
+function standingBySteps(run: RunState, call: LoopCall, now: Now): Standing {
   const { live } = now;
   const step = run.steps.get(call.path);
   if (step?.finished) return { is: "done" };
@@ -143,7 +169,7 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
 
   if (isPoisoned(step)) return { is: "waiting" };
   // An operator's word changes nothing about where the step stands.
-  const question = step.asked.findLast(({ interrupt }) => interrupt.kind !== "poisoned");
+  const question = step.asked.findLast(({ interrupt }) => !isOperators(interrupt));
   const attempt = step.attempts.at(-1);
   if (question !== undefined && question.attempts === step.attempts.length) {
     if (question.answer === null) {
@@ -176,12 +202,12 @@ function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fa
     const isSettled = failed.retryAt === null || at >= failed.retryAt;
     if (isSettled) return ready({ start: "judge", call, isSettled: true });
     if (!now.judged.has(call.path)) return ready({ start: "judge", call, isSettled: false });
-    return { is: "timer", at: failed.retryAt, isUnknown: true };
+    return { is: "timer", at: failed.retryAt, blocks: true };
   }
   if (run.cancelled) return ready(settle(call, { by: "cancel" }));
   if (failed.retryAt === null)
     return ready(settle(call, { by: "error", error: failed.error, applied: failed.applied }));
-  return at >= failed.retryAt ? ready(attemptAgain(call, step)) : { is: "timer", at: failed.retryAt, isUnknown: false };
+  return at >= failed.retryAt ? ready(attemptAgain(call, step)) : { is: "timer", at: failed.retryAt, blocks: false };
 }
 
 function afterAnswer(
@@ -248,10 +274,9 @@ function oneEffectAtATime(plans: readonly Plan[], loop: Loop): Start[] {
   const starts: Start[] = [];
   let isTaken = plans.some((p) => p.is === "running" && !isParallel(loop, p.call));
   for (const p of plans) {
-    if (p.is === "timer" && p.isUnknown) isTaken = true;
+    if (p.is === "timer" && p.blocks) isTaken = true;
     if (p.is !== "ready") continue;
-    const isBody = p.start.start === "attempt" || p.start.start === "judge";
-    const isEffect = isBody && !isParallel(loop, p.call);
+    const isEffect = (p.start.start === "attempt" || p.start.start === "judge") && !isParallel(loop, p.call);
     if (isEffect && isTaken) continue;
     isTaken ||= isEffect;
     starts.push(p.start);
@@ -268,6 +293,7 @@ function waitingOutcome(run: RunState): LegOutcome {
   const interrupts = [...run.interrupts.values()].filter(isListed).map(wireInterrupt);
   if (interrupts.length > 0) return { type: "interrupt", interrupts };
   const pendingToolCallIds = openClientCalls(run).map(({ toolCallId }) => toolCallId);
-  if (pendingToolCallIds.length === 0 && run.interrupts.size > 0) return { type: "error", error: NEEDS_OPERATOR };
+  const operators = [...run.interrupts.values()].filter(isOperators);
+  if (pendingToolCallIds.length === 0 && operators.length > 0) return { type: "error", error: NEEDS_OPERATOR };
   return { type: "success", pendingToolCallIds };
 }

@@ -6,7 +6,7 @@ import { closeLeftovers } from "../emit/leftovers.ts";
 import { type Memory, Outlet } from "../emit/outlet.ts";
 import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { interruptEvent, isListed } from "../log/interrupts.ts";
+import { interruptEvent, isOperators } from "../log/interrupts.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
@@ -116,13 +116,13 @@ export class DriveSession {
     }
   }
 
-  /** A question and what clients are told of it: of an operator's, nothing. */
+  /** A question and what clients are told of it: nothing, where it is an operator's. */
   opening(interrupt: Interrupt, patch: Patch = []): readonly NewEntry[] {
     return [
       { kind: "interrupt.opened", interrupt, ...(patch.length > 0 && { patch }) },
-      ...(isListed(interrupt)
-        ? [{ kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") } as const]
-        : []),
+      ...(isOperators(interrupt)
+        ? []
+        : [{ kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") } as const]),
     ];
   }
 

@@ -12,16 +12,16 @@ import { resolveInput } from "../log/model-output.ts";
 import { retractAll } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
 import type { Path } from "../protocol/words.ts";
-import type { ClaimChange, Inbox } from "../store/store.ts";
+import type { ClaimChange, Inbox, KeyName } from "../store/store.ts";
 import type { Loop } from "./agent-definition.ts";
 import { CUT, GIVEN_UP, LOST } from "./attempt-outcome.ts";
-import { claimChange } from "./call-entries.ts";
 import { type Decision, decide, type Start } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake, openClientCalls } from "./intake.ts";
 import { ABANDONED, readDid } from "./interrupts.ts";
+import { claimChange } from "./keys.ts";
 import { StepRunner } from "./step-runner.ts";
 import { isSuspect, poisonedQuestion } from "./suspects.ts";
 
@@ -59,6 +59,9 @@ class Driver {
         live: this.#steps.live,
         cleared: this.#steps.cleared,
         judged: this.#steps.judged,
+        agreed: this.#steps.agreed,
+        disagreed: this.#steps.disagreed,
+        held: this.#steps.held,
       });
       const ended = await this.#act(decision);
       if (ended !== undefined) return ended;
@@ -98,7 +101,7 @@ class Driver {
         await this.#start(decision.starts);
         return undefined;
       case "wait":
-        return await this.#wait(decision.bodies, decision.until);
+        return await this.#wait(decision);
       case "end-leg":
         return (await this.#endLeg(decision.outcome)) ? "parked" : undefined;
       case "finish":
@@ -204,28 +207,37 @@ class Driver {
     const answers = items.flatMap((item) =>
       item.kind === "answer" && state.interrupts.has(item.interrupt) ? [item] : [],
     );
+    const claims: ClaimChange[] = [];
+    for (const answer of answers) {
+      const claim = lateClaim(state, loop, answer);
+      // Another run may have inherited the question by now; the answer is written down all the same.
+      const is = claim === undefined ? null : await this.#options.store.claimOf(claim);
+      const isOwn = is?.holder.uid === state.run.uid && is.holder.path === claim?.holder.path;
+      if (claim !== undefined && isOwn && is.state !== "settled" && is.state !== "released") claims.push(claim);
+    }
     return await this.#session.offer(
       answers.map(({ interrupt: id, status, payload, by }) => ({
         ...{ kind: "interrupt.answered", id, status, by },
         ...(payload !== undefined && { payload }),
       })),
       {
-        claims: answers.flatMap((answer) => lateClaim(state, loop, answer) ?? []),
+        claims,
         taken: items.map(({ row }) => row),
         ends: { runnable: false, wakeAt: null, waitsForKey: null },
       },
     );
   }
 
-  async #wait(bodies: boolean, until: number | null): Promise<Driven | undefined> {
+  async #wait({ bodies, until, key }: Extract<Decision, { do: "wait" }>): Promise<Driven | undefined> {
     const { now } = this.#options;
     const left = until === null ? Number.POSITIVE_INFINITY : until - now();
-    if (bodies || left <= SHORT_WAIT) {
+    // Only a run that rests is woken by a key.
+    if (bodies || (key === null && left <= SHORT_WAIT)) {
       await this.#session.awaken(left);
       return undefined;
     }
-    const parked: NewEntry = { kind: "run.parked", why: "timer" };
-    return (await this.#park([parked], until)) ? "parked" : undefined;
+    const parked: NewEntry = { kind: "run.parked", why: key === null ? "timer" : "key" };
+    return (await this.#park([parked], until, key)) ? "parked" : undefined;
   }
 
   async #endLeg(outcome: LegOutcome): Promise<boolean> {
@@ -248,11 +260,15 @@ class Driver {
     );
   }
 
-  async #park(entries: readonly NewEntry[], wakeAt: number | null): Promise<boolean> {
+  async #park(
+    entries: readonly NewEntry[],
+    wakeAt: number | null,
+    waitsForKey: KeyName | null = null,
+  ): Promise<boolean> {
     const expiries = [...this.#session.state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
     const wake = [...expiries, ...(wakeAt === null ? [] : [wakeAt])];
     return await this.#session.offer(entries, {
-      ends: { runnable: false, wakeAt: wake.length === 0 ? null : Math.min(...wake), waitsForKey: null },
+      ends: { runnable: false, wakeAt: wake.length === 0 ? null : Math.min(...wake), waitsForKey },
     });
   }
 

@@ -1,7 +1,7 @@
 /** What came into a run's inbox, as entries of one batch. */
 import type { NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { interruptEvent, isListed } from "../log/interrupts.ts";
+import { interruptEvent, isOperators } from "../log/interrupts.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Closed, Inbox } from "../store/store.ts";
@@ -49,7 +49,9 @@ export function closingEntries(run: RunState, id: string, closed: Omit<Closed, "
   const shown = status === "resolved" || status === "cancelled" ? "answered" : status;
   return [
     { kind: "interrupt.answered", id, status, by, ...(payload !== undefined && { payload }) },
-    ...(isListed(interrupt) ? [{ kind: "frame", path: ROOT, event: interruptEvent(interrupt, shown) } as const] : []),
+    ...(isOperators(interrupt)
+      ? []
+      : [{ kind: "frame", path: ROOT, event: interruptEvent(interrupt, shown) } as const]),
   ];
 }
 

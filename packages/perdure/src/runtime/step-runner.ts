@@ -2,10 +2,14 @@
 import type { Path } from "../protocol/words.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { Cancelled } from "./attempt-outcome.ts";
+import { CallGate } from "./call-gate.ts";
+import type { CallNotes } from "./call-notes.ts";
 import { CallRunner } from "./call-runner.ts";
 import type { Start } from "./decide.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
+import { Judge } from "./judge.ts";
+import type { KeyWait } from "./keys.ts";
 import { modelAttempt } from "./model-attempt.ts";
 import { LeaseLostError } from "./run-log.ts";
 import { firedBy } from "./signals.ts";
@@ -22,18 +26,30 @@ export class StepRunner {
   readonly judged = new Set<Path>();
   /** Calls that were checked and need no approval. */
   readonly cleared = new Set<Path>();
+  readonly agreed = new Set<Path>();
+  readonly disagreed = new Set<Path>();
+  /** Calls whose key somebody else had when this driver looked last. */
+  readonly held = new Map<Path, KeyWait>();
   readonly #live = new Map<Path, Live>();
   readonly #options: DriverOptions;
   readonly #session: DriveSession;
   readonly #calls: CallRunner;
+  readonly #gate: CallGate;
+  readonly #judge: Judge;
 
   constructor(options: DriverOptions, session: DriveSession) {
     this.#options = options;
     this.#session = session;
-    this.#calls = new CallRunner(options, session, {
+    const notes: CallNotes = {
       cleared: ({ path }) => void this.cleared.add(path),
       judged: ({ path }) => void this.judged.add(path),
-    });
+      agreed: ({ path }) => void this.agreed.add(path),
+      disagreed: ({ path }) => void this.disagreed.add(path),
+      held: ({ path }, wait) => void this.held.set(path, wait),
+    };
+    this.#calls = new CallRunner(options, session, notes);
+    this.#gate = new CallGate(options, session, notes, (call, how) => this.#calls.settle(call, how));
+    this.#judge = new Judge(options, session, notes, this.#calls);
   }
 
   get live(): ReadonlySet<Path> {
@@ -45,15 +61,18 @@ export class StepRunner {
       case "model":
         return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start.path));
       case "check":
-        return this.#runCall(start.call, (signal) => this.#calls.check(start.call, signal));
+        return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
       case "attempt":
         return this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
+      case "agree":
+        return this.#runCall(start.call, () => this.#gate.agree(start.call));
       case "judge":
-        return this.#run(start.call.path, false, (signal) => this.#calls.judge(start.call, start.isSettled, signal));
+        return this.#run(start.call.path, false, (signal) => this.#judge.judge(start.call, start.isSettled, signal));
       case "leave":
-        return this.#calls.leave(start.call);
+        return this.#judge.leave(start.call);
       case "settle":
-        return await this.#calls.settle(start.call, start.how);
+        await this.#calls.settle(start.call, start.how);
+        return this.#lookForKeys(start.call.path);
       default:
         return start satisfies never;
     }
@@ -78,6 +97,12 @@ export class StepRunner {
     await Promise.all([...this.#live.values()].map(({ done }) => done));
   }
 
+  /** A step that has ended may have been what others of the run waited for. */
+  #lookForKeys(path: Path): void {
+    if (this.held.size === 0 || this.#session.signal.aborted) return;
+    if (this.#session.state.steps.get(path)?.finished) this.held.clear();
+  }
+
   #runCall(call: LoopCall, body: (signal: AbortSignal) => Promise<void>): void {
     this.#run(call.path, this.#options.agent.loop.tool(call.name)?.effect !== "write", body);
   }
@@ -97,6 +122,7 @@ export class StepRunner {
       .finally(() => {
         stop.release();
         this.#live.delete(path);
+        this.#lookForKeys(path);
         this.#session.wake();
       });
   }

@@ -12,12 +12,12 @@ export const CLAIM_TTL = 30 * 24 * 60 * 60 * 1000;
  * | free                 | taken              | a fault               | a fault           |
  * | the holder's own     | goes on            | goes on               | goes on           |
  * | settled              | held: its output   | held                  | held              |
- * | running elsewhere    | held: wait         | held                  | held              |
- * | unknown, holder alive| held               | held                  | held              |
- * | unknown, holder dead | held: inherit first| inherited             | held              |
+ * | another's, alive     | held: wait         | held                  | held              |
+ * | another's, dead      | held: inherit first| inherited             | held              |
  *
- * Free is: never claimed, released, or settled longer ago than its time to live. A key whose write is unknown is never simply taken: whoever
- * comes next inherits the question, under `unknown`, and settles it before trying anew.
+ * Free is: never claimed, released, or settled longer ago than its time to live. A key whose write is unknown, or was running when its run
+ * ended, is never simply taken: whoever comes next inherits the question, under `unknown`, and settles it before trying anew. Who finds it
+ * free again by then is told so (held), and takes it.
  */
 export function changeClaim(
   is: Claim | null,
@@ -28,13 +28,17 @@ export function changeClaim(
   const claim: Claim = { ...rest, state: to, until: to === "settled" ? now.at + now.ttl : null };
   if (is === null || is.state === "released" || (is.until !== null && is.until <= now.at)) {
     if (to === "running") return { to: claim };
+    if (to === "unknown" && is !== null && !isOwn(is, change)) return { held: is };
     throw new StoreError(
       "CLAIM_NOT_HELD",
       `key ${change.key} of tool ${change.tool} is free: only taking it is possible`,
     );
   }
   if (is.state === "settled") return { held: is };
-  const own = is.holder.uid === change.holder.uid && is.holder.path === change.holder.path;
-  if (own || (is.state === "unknown" && now.holderDead && to === "unknown")) return { to: claim };
+  if (isOwn(is, change) || (now.holderDead && to === "unknown")) return { to: claim };
   return { held: is };
+}
+
+function isOwn(is: Claim, { holder }: ClaimChange): boolean {
+  return is.holder.uid === holder.uid && is.holder.path === holder.path;
 }

@@ -56,8 +56,11 @@ export class EmbeddedStore implements EventStore {
     const again = this.#owners.has(owner);
     this.#owners.add(owner);
     if (!exclusive && !again) return { formerOwnerDead };
-    const voided = await this.#transact("now", ({ rows }) => rows.voidLeases(exclusive ? null : owner));
-    if (voided > 0) this.#hints.tell(["claimable"]);
+    const moved = await this.#transact(
+      "now",
+      (tx) => tx.rows.voidLeases(exclusive ? null : owner) + transactions.wakeForDeployment(tx),
+    );
+    if (moved > 0) this.#hints.tell(["claimable"]);
     return { formerOwnerDead: formerOwnerDead || again };
   }
 

@@ -1,3 +1,4 @@
+import type { Interrupt } from "../log/entries.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type {
   AliasRow,
@@ -111,6 +112,15 @@ export class MemoryRows implements Rows {
     return this.#runs.filter(
       ({ waitsForKey: w }) => w !== null && w.tenant === tenant && w.tool === tool && w.key === key,
     );
+  }
+
+  asking(kind: Interrupt["kind"]): readonly RunRow[] {
+    const asks = new Set(
+      this.#questions.flatMap(({ closed, interrupt, runId }) =>
+        closed === null && interrupt.kind === kind ? [runId] : [],
+      ),
+    );
+    return this.#runs.filter(({ id, aside }) => asks.has(id) && aside === null);
   }
 
   voidLeases(owner: string | null): number {

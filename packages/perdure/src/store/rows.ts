@@ -77,6 +77,8 @@ export interface Rows {
   claimable(now: number): RunRow | null;
   nextReadyAt(): number | null;
   waitingFor(key: KeyName): readonly RunRow[];
+  /** Runs with an open question of this kind that can be read. */
+  asking(kind: Interrupt["kind"]): readonly RunRow[];
   /** Of `owner`, or of everybody. @returns how many */
   voidLeases(owner: string | null): number;
   /** Newest first, of those with an id below `before`. */

@@ -1,4 +1,4 @@
-import { parseInterrupt } from "../log/entries.ts";
+import { type Interrupt, parseInterrupt } from "../log/entries.ts";
 import { isJsonObject } from "../protocol/json.ts";
 import type { Hash, Path, Uid } from "../protocol/words.ts";
 import { StoreDamagedError } from "./errors.ts";
@@ -133,6 +133,16 @@ export class SqliteRows implements Rows {
 
   waitingFor(key: KeyName): readonly RunRow[] {
     return this.#db.all(`SELECT ${RUN} FROM runs WHERE waits_for_key = ? ORDER BY id`, keyText(key)).map(runRow);
+  }
+
+  asking(kind: Interrupt["kind"]): readonly RunRow[] {
+    return this.#db
+      .all(
+        `SELECT ${RUN} FROM runs WHERE aside IS NULL AND id IN
+           (SELECT run FROM questions WHERE closed IS NULL AND kind = ? AND kind <> 'client-tool') ORDER BY id`,
+        kind,
+      )
+      .map(runRow);
   }
 
   voidLeases(owner: string | null): number {

@@ -200,8 +200,8 @@ export interface Batch {
   /** Inbox rows that became entries of this batch. */
   readonly taken?: readonly number[];
   /**
-   * Gives the lease back. `runnable`: anybody may go on at once; else the run rests until `wakeAt` (ms), until `waitsForKey` is no longer
-   * running, or until something comes in.
+   * Gives the lease back. `runnable`: anybody may go on at once; else the run rests until `wakeAt` (ms), until nobody who lives holds
+   * `waitsForKey` unsettled, or until something comes in.
    */
   readonly ends?: {
     readonly runnable: boolean;
@@ -265,7 +265,8 @@ export interface Verified {
 export interface EventStore {
   /**
    * Comes first. An embedded store takes the owner lock, so whoever had leases is dead and they are void at once; in a shared one they expire,
-   * but for those under the same owner name, whose bearer has evidently started again.
+   * but for those under the same owner name, whose bearer has evidently started again. Runs that wait for another deployment
+   * (`contract-changed`) are ready once more: this may be it.
    *
    * @param owner - name of this driver, unique among those alive
    * @returns `formerOwnerDead`: an earlier owner went without `close`, and no body of its steps can still be running

@@ -91,8 +91,8 @@ function moveClaim(tx: Tx, change: ClaimChange): void {
 
 /** Whether to wait for it makes sense: its holder may still settle it. */
 function isBusy(tx: Tx, claim: Claim | null): boolean {
-  if (claim === null) return false;
-  return claim.state === "running" || (claim.state === "unknown" && !isDead(tx, claim.holder.uid));
+  if (claim === null || claim.state === "settled" || claim.state === "released") return false;
+  return !isDead(tx, claim.holder.uid);
 }
 
 function isDead(tx: Tx, holder: Uid): boolean {
@@ -108,6 +108,13 @@ function wakeWaiting(tx: Tx, claim: Claim): void {
 /** A run that ends leaves the questions of its keys to whoever waits for them. */
 function wakeHeirs(tx: Tx, ended: Uid): void {
   for (const claim of tx.rows.claimsOf(ended)) wakeWaiting(tx, claim);
+}
+
+/** Runs that wait for another deployment look at the one that opens the store. @returns how many there are */
+export function wakeForDeployment(tx: Tx): number {
+  const runs = tx.rows.asking("contract-changed");
+  for (const run of runs) wake(tx, run);
+  return runs.length;
 }
 
 /** Makes a run claimable now; one that is being driven stays so, but for its hint. */

@@ -45,7 +45,7 @@ export interface ApprovalRequest {
 export interface ToolMeta {
   /** What the model calls it: 1 to 64 of `A-Z a-z 0-9 _ -`. */
   readonly name: string;
-  /** Former names, under which calls of parked runs still find it. */
+  /** Former names, the oldest first: calls of parked runs still find it under them, and its business keys stay those of the oldest. */
   readonly aliases?: readonly string[];
   /** For the model. */
   readonly description: string;

@@ -33,6 +33,13 @@ export interface DynTool {
    */
   resumeJson(answer: Json, input: Json, ctx: ToolContext): Promise<Json>;
   /**
+   * Whether a recorded call can go on with this definition of the tool.
+   *
+   * @param answer - to its suspension, where it has one
+   * @throws {@link InvalidInput}, {@link InvalidAnswer}
+   */
+  checkJson(input: Json, answer?: Json): Promise<void>;
+  /**
    * Asks whether a call of unknown outcome was applied; `unknown` where the tool cannot tell.
    *
    * @throws {@link InvalidOutput} when it was applied and its output cannot be recorded, and those of {@link callJson}

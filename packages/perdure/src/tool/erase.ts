@@ -56,6 +56,13 @@ export function erase(tool: ToolDefinition): DynTool {
       return await record(await run(() => tool.resume?.(accepted, value, keyed)));
     },
 
+    async checkJson(input: Json, answer?: Json): Promise<void> {
+      await accept(input);
+      if (answer === undefined) return;
+      const accepted = await acceptAnswer(answer);
+      if (!tool.resume) await answerAsOutput(accepted);
+    },
+
     async reconcileJson(input: Json, ctx: ToolContext): Promise<Judgement<Json>> {
       const keyed = requireKey(ctx);
       if (!tool.reconcile) return { applied: "unknown", note: `tool \`${name}\` has no reconcile` };

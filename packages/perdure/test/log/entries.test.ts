@@ -93,6 +93,7 @@ const facts: { readonly [K in FactKind]: readonly Fact<K>[] } = {
     { kind: "step.attempt", path: path("1.0"), n: 1, epoch: 1, phase: "call", key: null, deadline: null },
     { kind: "step.attempt", path: path("1.0"), n: 2, epoch: 3, phase: "resume", key: "k", deadline: 9.5 },
   ],
+  "step.waiting": [{ kind: "step.waiting", path: path("1.0"), holder: { uid, path: path("3.0") }, until: 9_000 }],
   "step.failed": [
     { kind: "step.failed", path: path("1.0"), n: 1, error: failure, applied: "unknown", retryAt: 5_000 },
     { kind: "step.failed", path: path("1.0"), n: 1, error: failure, applied: "no", retryAt: null },

@@ -91,7 +91,10 @@ function decided(calls: readonly Call[], isCancelled: boolean): Decision {
     next: () => ({ next: "calls", calls: loopCalls }),
   } as unknown as Loop;
   const where = (place: Place) => new Set(calls.flatMap((call, i) => (call.place === place ? [pathOf(i)] : [])));
-  const now: Now = { at: NOW, inbox: [], live: where("live"), cleared: where("cleared"), judged: where("judged") };
+  const now: Now = {
+    ...{ at: NOW, inbox: [], live: where("live"), cleared: where("cleared"), judged: where("judged") },
+    ...{ agreed: new Set(calls.map((_, i) => pathOf(i))), disagreed: new Set(), held: new Map() },
+  };
   return decide(run, loop, now);
 }
 

@@ -1,0 +1,79 @@
+/** A write of which nobody knows whether it happened: its own `reconcile` is asked, and a human where that cannot tell. */
+import { editedArguments } from "../log/tool-result.ts";
+import type { Json } from "../protocol/json.ts";
+import type { DynTool } from "../tool/dyn-tool.ts";
+import type { Judgement } from "../tool/outcome.ts";
+import type { LoopCall } from "./agent-definition.ts";
+import { unknownWriteQuestion } from "./call-entries.ts";
+import type { CallNotes } from "./call-notes.ts";
+import type { CallRunner } from "./call-runner.ts";
+import { attemptAgain } from "./decide.ts";
+import type { DriveSession } from "./drive-session.ts";
+import type { DriverOptions } from "./driver-options.ts";
+import { claimChange } from "./keys.ts";
+import { anyOf, timeLimit } from "./signals.ts";
+
+export class Judge {
+  constructor(
+    private readonly options: DriverOptions,
+    private readonly session: DriveSession,
+    private readonly note: CallNotes,
+    private readonly runner: CallRunner,
+  ) {}
+
+  /** @param isSettled - nothing of the write can land any more: "not applied" may be believed */
+  async judge(call: LoopCall, isSettled: boolean, signal: AbortSignal): Promise<void> {
+    const { session, runner } = this;
+    const tool = this.options.agent.loop.tool(call.name);
+    const step = session.state.steps.get(call.path);
+    const attempt = step?.attempts.at(-1);
+    if (step === undefined || attempt === undefined) return;
+    const input = editedArguments(step) ?? call.input;
+    let judgement: Judgement<Json> = { applied: "unknown" };
+    if (tool !== undefined) {
+      const draft = session.drafts.fork(call.path, session.state.committed, () => {});
+      const timeout = timeLimit(tool.policy.timeout);
+      const stop = anyOf(signal, timeout.signal);
+      const ctx = runner.context(call, tool, { n: attempt.n, key: attempt.key ?? "" }, draft, stop.signal);
+      try {
+        judgement = await (await session.begin(() => tool.reconcileJson(input, ctx))).begun;
+      } catch (error) {
+        if (session.signal.aborted) return;
+        // Whatever went wrong in asking says nothing about the write.
+        this.options.report(error, session.state.run.uid);
+      } finally {
+        stop.release();
+        timeout.release();
+        session.drafts.drop(call.path);
+      }
+    }
+    if (signal.aborted || session.state.steps.get(call.path)?.finished) return;
+    if (judgement.applied === "yes" && tool !== undefined) {
+      const { output } = judgement;
+      const claim = claimChange(session.state, call, tool, input, "settled", output);
+      return runner.finish(call, "reconcile", runner.okWithoutBody(tool, input, output), claim);
+    }
+    this.note.judged(call);
+    if (!isSettled) return;
+    if (judgement.applied === "no") {
+      if (session.state.cancelled) return await runner.settle(call, { by: "cancel" });
+      return await runner.attempt(attemptAgain(call, step), signal);
+    }
+    this.#ask(call, tool, input);
+  }
+
+  /** Leaves the question about a write to whoever finds it in the inbox, or needs its key. */
+  leave(call: LoopCall): void {
+    const tool = this.options.agent.loop.tool(call.name);
+    this.#ask(call, tool, editedArguments(this.session.state.steps.get(call.path)) ?? call.input);
+  }
+
+  #ask(call: LoopCall, tool: DynTool | undefined, input: Json): void {
+    const { session } = this;
+    const claim = tool === undefined ? undefined : claimChange(session.state, call, tool, input, "unknown");
+    session.add(
+      session.opening(unknownWriteQuestion(session.state, call, tool)),
+      claim === undefined ? {} : { claims: [claim] },
+    );
+  }
+}
