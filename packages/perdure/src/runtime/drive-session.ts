@@ -9,7 +9,7 @@ import type { RunState } from "../log/fold.ts";
 import { interruptEvent } from "../log/interrupts.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import type { Patch } from "../protocol/patch.ts";
+import type { Rebased } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Batch, Claim, ClaimChange, Closed, EventStore, Inbox, Lease } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
@@ -99,9 +99,16 @@ export class DriveSession {
   }
 
   /** A question and what clients are told of it. */
-  opening(interrupt: Interrupt, patch: Patch = []): readonly NewEntry[] {
+  opening(
+    interrupt: Interrupt,
+    { patch, dropped }: Pick<Rebased, "patch" | "dropped"> = UNCHANGED,
+  ): readonly NewEntry[] {
     return [
-      { kind: "interrupt.opened", interrupt, ...(patch.length > 0 && { patch }) },
+      {
+        ...{ kind: "interrupt.opened", interrupt },
+        ...(patch.length > 0 && { patch }),
+        ...(dropped.length > 0 && { dropped }),
+      },
       { kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") },
     ];
   }
@@ -111,11 +118,16 @@ export class DriveSession {
     return closingEntries(this.state, id, closed);
   }
 
+  /** The frame that leads from what clients hold to what they should once `committed` is the state; none when they hold it. */
+  showing(path: Path, committed: Json): readonly NewEntry[] {
+    const event = this.drafts.show(this.state.shown, committed);
+    return event === undefined ? [] : [{ kind: "frame", path, event }];
+  }
+
   /** Appends the frame that leads from what clients hold to what they should, if that is something else. */
   showState(path: Path): void {
-    const { shown, committed } = this.state;
-    const event = this.drafts.show(shown, committed);
-    if (event !== undefined) this.add([{ kind: "frame", path, event }]);
+    const frames = this.showing(path, this.state.committed);
+    if (frames.length > 0) this.add(frames);
   }
 
   /** The state that clients should hold. */
@@ -199,3 +211,5 @@ export class DriveSession {
     this.wake();
   }
 }
+
+const UNCHANGED = { patch: [], dropped: [] } as const;
