@@ -220,19 +220,32 @@ function idOf(value: Json): Json | undefined {
 
 /** How much speaks for `b` being `a`, changed inside. 0: nothing. */
 function kinship(a: Json, b: Json): number {
-  if (Array.isArray(a) && Array.isArray(b)) return 0.1;
+  if (Array.isArray(a) && Array.isArray(b)) return FAINT;
   const [idA, idB] = [idOf(a), idOf(b)];
   if (idA !== undefined && idB !== undefined) return idA === idB ? 2 : 0;
   if (!isJsonObject(a) || !isJsonObject(b)) return 0;
-  let shared = 0;
-  let members = 0;
+  let [equal, all, shared, members] = [0, 0, 0, 0];
   for (const key in b) {
+    const weight = weightOf(b[key]);
     members++;
-    if (Object.hasOwn(a, key)) shared++;
+    all += weight;
+    if (!Object.hasOwn(a, key)) continue;
+    shared++;
+    if (a[key] === b[key]) equal += weight;
   }
   // One that is empty may yet have become the other.
-  if (members === 0 || Object.keys(a).length === 0) return 0.05;
-  return likeness(a, b) + (0.1 * shared) / members;
+  if (members === 0 || Object.keys(a).length === 0) return FAINT / 2;
+  // Squared: one pair that is nearly equal says more than two that have a default in common.
+  return (equal / all) ** 2 + (FAINT * shared) / members;
+}
+
+const FAINT = 0.01;
+
+/** How much an equal member says: a name or a kept object much, a flag or a zero little. */
+function weightOf(value: Json | undefined): number {
+  if (typeof value === "string") return value === "" ? 1 : 4;
+  if (typeof value === "number") return Math.abs(value) > 1 ? 2 : 1;
+  return typeof value === "object" && value !== null ? 4 : 1;
 }
 
 /** The pairs, in order on both sides, that have most in common. */
