@@ -4,7 +4,8 @@
  * A1. An element that was not changed is the same reference, or the same primitive, in both: a longest run of those is *kept*, the others have
  *     *moved*.
  * A2. One that was changed is another reference. It is known by its `id` member, if both have one; else by its place between kept elements, if as
- *     many stand there now as before; else by what it has in common with one that stood there. Objects with no member in common are two.
+ *     many stand there now as before; else by what it has in common with one that stood there. Objects of which no member is equal are two:
+ *     rather both stay than one is lost.
  * A3. Primitives have no identity and no inside. Equal ones are told apart by their order; one in another's place has replaced it; where their
  *     number between kept elements has changed, the old ones were removed and the new ones inserted.
  */
@@ -224,22 +225,27 @@ function kinship(a: Json, b: Json): number {
   const [idA, idB] = [idOf(a), idOf(b)];
   if (idA !== undefined && idB !== undefined) return idA === idB ? 2 : 0;
   if (!isJsonObject(a) || !isJsonObject(b)) return 0;
-  let [equal, all, shared, members] = [0, 0, 0, 0];
+  let [equal, all, members] = [0, 0, 0];
   for (const key in b) {
     const weight = weightOf(b[key]);
     members++;
     all += weight;
     if (!Object.hasOwn(a, key)) continue;
-    shared++;
     if (a[key] === b[key]) equal += weight;
+    else if (isInside(a[key], b[key])) equal += weight / 2;
   }
   // One that is empty may yet have become the other.
-  if (members === 0 || Object.keys(a).length === 0) return FAINT / 2;
+  if (members === 0 || Object.keys(a).length === 0) return FAINT;
   // Squared: one pair that is nearly equal says more than two that have a default in common.
-  return (equal / all) ** 2 + (FAINT * shared) / members;
+  return (equal / all) ** 2;
 }
 
 const FAINT = 0.01;
+
+/** Whether one may have become the other by a change inside. */
+function isInside(a: Json | undefined, b: Json | undefined): boolean {
+  return (Array.isArray(a) && Array.isArray(b)) || (isJsonObject(a) && isJsonObject(b));
+}
 
 /** How much an equal member says: a name or a kept object much, a flag or a zero little. */
 function weightOf(value: Json | undefined): number {
