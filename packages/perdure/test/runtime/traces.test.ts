@@ -244,11 +244,14 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
   const world = new World(inMemory());
   const approvals = new Set(["1", "2"]);
   const story = (isFirst: boolean) => (life: Life) => {
-    const { reduce: _, ...stateless } = refund(
-      life,
-      (orderId) => approvals.has(orderId),
-      () => (isFirst ? never() : Promise.resolve()),
-    );
+    const stateless = {
+      ...refund(
+        life,
+        (orderId) => approvals.has(orderId),
+        () => (isFirst ? never() : Promise.resolve()),
+      ),
+      reduce: () => {},
+    };
     return desk(
       [search(life, ["found"], () => (isFirst ? never() : slow.given)), stateless],
       [
