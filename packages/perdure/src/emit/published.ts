@@ -4,12 +4,13 @@
  *
  * S1. What the client holds is `shown`: the fold of the events that left.
  * S2. `shown` shares nothing with objects of agent code, so a change behind our back cannot make it lie.
- * S3. Comparing costs nothing for what was not touched: drafts copy what changes, and the comparison is by reference.
+ * S3. Comparing costs nothing for what was not touched: drafts copy what changes, and the comparison is by reference. So what was not touched
+ *     stays the same objects, also where what was touched has to be copied (S2).
  */
 import { create, isDraftable } from "mutative";
 import type { AGUIEvent, JsonPatchOperation } from "../protocol/events.ts";
-import { type Json, NotJsonError, toJson } from "../protocol/json.ts";
-import { apply, diff, type Patch } from "../protocol/patch.ts";
+import { type Json, toJson } from "../protocol/json.ts";
+import { apply, diff, ownJson, type Patch, rebase } from "../protocol/patch.ts";
 
 /** The two ways to bring a client up to date. The shorter one goes out. */
 export interface Updates {
@@ -71,10 +72,8 @@ export class Published {
    * @throws {@link NotJsonError}; the changes stay in the draft
    */
   publish(send: Send): void {
-    const patch = this.#changes();
-    if (patch.length === 0) return;
-    const next = onlyPrimitives(patch) ? (this.#base as Json) : apply(this.#shown, patch);
-    this.#show(next, updateOf(patch, next, this.updates), send);
+    const { next, patch } = this.#changed();
+    if (patch.length > 0) this.#show(next, updateOf(patch, next, this.updates), send);
   }
 
   /** Sends the whole value, unpublished changes included. */
@@ -84,22 +83,23 @@ export class Published {
   }
 
   /**
-   * Passes on a STATE event that agent code made itself, and keeps unpublished changes on top of it.
+   * Passes on a STATE event that agent code made itself, and keeps unpublished changes on top of it, as far as what they change is still there.
+   * References into the draft are void then.
    *
-   * @throws {@link PatchError} when the delta, or an unpublished change, does not apply; nothing is sent then
+   * @throws {@link PatchError} when the delta does not apply; nothing is sent then
    */
   follow(event: AGUIEvent & { type: "STATE_SNAPSHOT" | "STATE_DELTA" }, send: Send): void {
-    const changes = this.#changes();
+    const { next } = this.#changed();
+    const before = this.#shown;
     const shown =
       event.type === "STATE_SNAPSHOT" ? toJson(event.snapshot, this.label) : apply(this.#shown, event.delta);
-    const base = apply(shown, changes);
     this.#show(shown, event, send);
-    this.#base = base;
+    this.#base = rebase(before, next, shown).state;
   }
 
-  /** The whole value with what was not published yet. */
+  /** The whole value with what was not published yet. @throws {@link NotJsonError} */
   current(): Json {
-    return apply(this.#shown, this.#changes());
+    return this.#changed().next;
   }
 
   /** What publishing comes to: here the event is sent. */
@@ -113,12 +113,18 @@ export class Published {
     this.#base = next;
   }
 
-  #changes(): Patch {
+  /** What the value has become, as nobody else's JSON (S2), and what leads there. What was not touched stays the same objects. */
+  #changed(): { readonly next: Json; readonly patch: Patch } {
     if (this.#draft !== undefined) {
       this.#base = this.#draft.finish();
       this.#draft = undefined;
     }
-    return this.#base === this.#shown ? [] : this.#owned(this.#difference());
+    if (this.#base === this.#shown) return { next: this.#shown, patch: [] };
+    const patch = this.#difference();
+    if (patch.length === 0) return { next: this.#shown, patch };
+    if (onlyPrimitives(patch)) return { next: this.#base as Json, patch };
+    const next = ownJson(this.#shown, this.#base, this.label);
+    return { next, patch: diff(this.#shown, next) };
   }
 
   #difference(): Patch {
@@ -129,20 +135,6 @@ export class Published {
       toJson(this.#base, this.label);
       throw error;
     }
-  }
-
-  /** The patch with values that are JSON and nobody else's (S2). */
-  #owned(patch: Patch): Patch {
-    return patch.map((operation) => {
-      if (!("value" in operation) || isPrimitive(operation.value)) return operation;
-      try {
-        return { ...operation, value: toJson(operation.value, this.label) };
-      } catch (error) {
-        throw error instanceof NotJsonError
-          ? new NotJsonError(this.label, operation.path + error.path, error.found)
-          : error;
-      }
-    });
   }
 }
 

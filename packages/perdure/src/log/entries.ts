@@ -218,8 +218,8 @@ const factSchema = z.discriminatedUnion("kind", [
   /** Published by loop code. */
   fact("state", { path, patch }),
   fact("memo", { transformer: z.string(), value: json }),
-  /** `patch` is what a suspended attempt did to the state. */
-  fact("interrupt.opened", { interrupt, patch: patch.exactOptional() }),
+  /** `patch` is what a suspended attempt did to the state; `dropped` is what found its target gone. */
+  fact("interrupt.opened", { interrupt, patch: patch.exactOptional(), dropped: patch.exactOptional() }),
   fact("interrupt.answered", {
     id: z.string(),
     status: z.enum(["resolved", "cancelled", "expired", "withdrawn"]),

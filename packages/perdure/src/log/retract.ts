@@ -32,7 +32,7 @@ export function retract(state: RunState, cut: Fact<"step.failed">, left: Json = 
   const snapshot = refFrame(path, { of: "MESSAGES_SNAPSHOT", without: { path, n } });
   const changes = reduceMessages(state.messages, render(state, snapshot)) !== state.messages;
   const open = openItems(state.wire).filter(({ lane }) => isWithin((lane ?? "") as Path, path));
-  const isStateShown = running.state && !jsonEqual(state.shown, left);
+  const isStateShown = !jsonEqual(state.shown, left);
   const stateSnapshot = jsonEqual(left, state.committed)
     ? refFrame(path, { of: "STATE_SNAPSHOT" })
     : frame(path, { type: "STATE_SNAPSHOT", snapshot: left });

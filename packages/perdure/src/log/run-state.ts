@@ -42,8 +42,6 @@ export interface Running {
   /** The messages and activities that it began or changed, each as it was before; `null`: it was not there. */
   readonly messages: ReadonlyMap<string, Message | null>;
   readonly calls: ReadonlySet<string>;
-  /** Whether it published state. */
-  readonly state: boolean;
 }
 
 /** A leg that has ended. */

@@ -5,7 +5,7 @@ import type { Path } from "../protocol/words.ts";
 import type { Attempt, Running } from "./run-state.ts";
 
 export function newRunning(attempt: Attempt): Running {
-  return { attempt, messages: new Map(), calls: new Set(), state: false };
+  return { attempt, messages: new Map(), calls: new Set() };
 }
 
 /** Whether `lane` is the step's own lane or one inside it. */
@@ -36,9 +36,6 @@ export function afterShowing(
       return event.toolCallId === undefined
         ? running
         : withCall(running, event.toolCallId, event.parentMessageId, wire, held);
-    case "STATE_SNAPSHOT":
-    case "STATE_DELTA":
-      return running.state ? running : { ...running, state: true };
     default:
       return running;
   }

@@ -8,6 +8,7 @@
  * 4. Two versions that share nothing give a correct patch too, if not the shortest. Equal ones give an empty one.
  * 5. Pointers are escaped, a new key is `add`, `undefined` is nowhere: such a member counts as absent, such an element as `null`.
  */
+import { type Gap, gapsBetween, likeness } from "./align.ts";
 import type { JsonPatchOperation } from "./events.ts";
 import { escapePointer, isJsonObject, type Json, jsonEqual } from "./json.ts";
 import { estimateBytes, longerThan } from "./size.ts";
@@ -135,85 +136,6 @@ function diffArray(patch: PatchWriter, path: string, from: JsonArray, to: JsonAr
   for (const gap of gaps) diffGap(patch, path, from, to, gap);
 }
 
-/** A stretch without kept elements: what stood there before, `from[fromStart]` to before `fromEnd`, and what stands there now. */
-interface Gap {
-  readonly fromStart: number;
-  readonly fromEnd: number;
-  readonly toStart: number;
-  readonly toEnd: number;
-}
-
-function gapsBetween(from: JsonArray, to: JsonArray): Gap[] {
-  const shorter = Math.min(from.length, to.length);
-  let start = 0;
-  while (start < shorter && from[start] === to[start]) start++;
-  let end = 0;
-  while (end < shorter - start && from[from.length - 1 - end] === to[to.length - 1 - end]) end++;
-
-  const middle: Gap = { fromStart: start, fromEnd: from.length - end, toStart: start, toEnd: to.length - end };
-  const gaps: Gap[] = [];
-  let fromStart = start;
-  let toStart = start;
-  for (const [fromEnd, toEnd] of [...keptIn(from, to, middle), [middle.fromEnd, middle.toEnd] as const]) {
-    if (fromStart < fromEnd || toStart < toEnd) gaps.push({ fromStart, fromEnd, toStart, toEnd });
-    fromStart = fromEnd + 1;
-    toStart = toEnd + 1;
-  }
-  return gaps;
-}
-
-type Kept = readonly [fromIndex: number, toIndex: number];
-
-/** Elements of both stretches that stay, in order. */
-function keptIn(from: JsonArray, to: JsonArray, middle: Gap): Kept[] {
-  return keptInPlace(from, to, middle) ?? longestCommonRun(from, to, middle);
-}
-
-/** The elements that stand where they stood, if all others are new; so that many changes in place need no search. */
-function keptInPlace(from: JsonArray, to: JsonArray, { fromStart, fromEnd, toStart, toEnd }: Gap): Kept[] | undefined {
-  if (fromStart === fromEnd || toStart === toEnd) return [];
-  if (fromEnd - fromStart !== toEnd - toStart) return undefined;
-  const kept: Kept[] = [];
-  const gone = new Set<Json | undefined>();
-  for (let i = fromStart; i < fromEnd; i++) {
-    if (from[i] === to[i]) kept.push([i, i]);
-    else gone.add(from[i]);
-  }
-  for (let i = toStart; i < toEnd; i++) if (from[i] !== to[i] && gone.has(to[i])) return undefined;
-  return kept;
-}
-
-/** The longest increasing run of elements found on both sides (patience sorting). */
-function longestCommonRun(from: JsonArray, to: JsonArray, { fromStart, fromEnd, toStart, toEnd }: Gap): Kept[] {
-  const places = new Map<Json | undefined, number[]>();
-  for (let i = fromEnd - 1; i >= fromStart; i--) {
-    const known = places.get(from[i]);
-    if (known === undefined) places.set(from[i], [i]);
-    else known.push(i);
-  }
-  interface Link {
-    readonly kept: Kept;
-    readonly before: Link | undefined;
-  }
-  // ends[n] closes the run of n + 1 elements whose last place in `from` is the smallest.
-  const ends: Link[] = [];
-  for (let toIndex = toStart; toIndex < toEnd; toIndex++) {
-    const fromIndex = places.get(to[toIndex])?.pop();
-    if (fromIndex === undefined) continue;
-    let low = 0;
-    let high = ends.length;
-    while (low < high) {
-      const mid = (low + high) >> 1;
-      if ((ends[mid]?.kept[0] ?? 0) < fromIndex) low = mid + 1;
-      else high = mid;
-    }
-    ends[low] = { kept: [fromIndex, toIndex], before: ends[low - 1] };
-  }
-  const run: Kept[] = [];
-  for (let link = ends.at(-1); link !== undefined; link = link.before) run.push(link.kept);
-  return run.reverse();
-}
-
 /** One element taken out here and put back there, and nothing else changed. */
 function singleMove(from: JsonArray, to: JsonArray, gaps: readonly Gap[]): { from: number; to: number } | undefined {
   const [a, b] = gaps;
@@ -242,18 +164,6 @@ function diffGap(patch: PatchWriter, path: string, from: JsonArray, to: JsonArra
     const old = atEnd ? gap.fromEnd - pairs + i : gap.fromStart + i;
     diffValue(patch, `${path}/${at}`, from[old] ?? null, to[at] ?? null);
   }
-}
-
-/** The share of members of `b` that `a` has too. */
-function likeness(a: Json | undefined, b: Json | undefined): number {
-  if (!isJsonObject(a) || !isJsonObject(b)) return 0;
-  let members = 0;
-  let same = 0;
-  for (const key in b) {
-    members++;
-    if (a[key] === b[key]) same++;
-  }
-  return members === 0 ? 0 : same / members;
 }
 
 /** `value` itself unless `undefined` is somewhere in it: writing it would leave the operation without a value. */

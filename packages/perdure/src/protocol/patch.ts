@@ -16,6 +16,8 @@ import type { JsonPatchOperation } from "./events.ts";
 import { isJsonObject, type Json, jsonEqual } from "./json.ts";
 
 export { diff } from "./diff.ts";
+export { ownJson } from "./own-json.ts";
+export { type Rebased, rebase } from "./rebase.ts";
 export { estimateBytes, longerThan } from "./size.ts";
 
 /** Operations in the order in which they are applied. */

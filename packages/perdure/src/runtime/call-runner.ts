@@ -6,13 +6,13 @@
  * P3. A body whose step has got another outcome meanwhile is too late: what it returns is dropped, and reported.
  * P4. A write that ends in anything but an output or "not applied" is unknown; it is never guessed.
  */
-import { create } from "mutative";
+import { create, isDraftable } from "mutative";
 import { Lane } from "../emit/lane.ts";
 import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
-import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
-import { diff, type Patch } from "../protocol/patch.ts";
+import type { Json } from "../protocol/json.ts";
+import { apply, diff, ownJson, type Rebased } from "../protocol/patch.ts";
 import { mayAnswer } from "../protocol/verify.ts";
 import type { RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
@@ -26,7 +26,7 @@ import { startedEntry, suspensionQuestion } from "./call-entries.ts";
 import { unknownTool } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
 import type { StartAttempt } from "./decide.ts";
-import { type AttemptDraft, rebased } from "./drafts.ts";
+import type { AttemptDraft } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { attemptKey, claimAfter, claimChange, claiming, inheritance, keyHeld, keyNotFree } from "./keys.ts";
@@ -165,38 +165,51 @@ export class CallRunner {
     via: "call" | "resume",
   ): void {
     const session = this.#session;
-    const { state, applied, dropped } = rebased(session.state.committed, draft.changes());
+    const { state, patch, dropped } = this.#changesOf(draft);
     const reduced = this.#reduce(tool, state, output, input);
-    const patch: Patch = reduced === state ? applied : diff(session.state.committed, reduced);
     session.drafts.drop(call.path);
     this.finish(
       call,
       via,
-      { status: "ok", output, patch, ...(dropped.length > 0 && { dropped }) },
+      {
+        ...{ status: "ok", output, patch: reduced === state ? patch : diff(session.state.committed, reduced) },
+        ...(dropped.length > 0 && { dropped }),
+      },
       claimChange(this.#session.state, call, tool, input, "settled", output),
     );
   }
 
   /** What success does to the state. A `reduce` that fails costs its change, never the recorded effect. */
   #reduce(tool: DynTool, state: Json, output: Json, input: Json): Json {
-    if (!isJsonObject(state) && !Array.isArray(state)) return state;
+    // A state that is a string or a number has no inside to change.
+    if (!isDraftable(state)) return state;
     try {
-      return toJson(
-        create(state as object, (draft) => tool.reduceJson(draft as Json, output, input)),
-        "state",
-      );
+      const [draft, finish] = create(state as object);
+      tool.reduceJson(draft as Json, output, input);
+      return ownJson(state, finish(), "state");
     } catch (error) {
       this.#options.report(error, this.#session.state.run.uid);
       return state;
     }
   }
 
+  /** What a body has done to the state. What of it JSON cannot hold costs that change, never the recorded effect. */
+  #changesOf(draft: AttemptDraft): Rebased {
+    const { committed, run } = this.#session.state;
+    try {
+      return draft.onto(committed);
+    } catch (error) {
+      this.#options.report(error, run.uid);
+      return draft.publishedOnto(committed);
+    }
+  }
+
   #suspend(call: LoopCall, tool: DynTool, asked: Parameters<typeof suspensionQuestion>[3], draft: AttemptDraft): void {
     const session = this.#session;
     const interrupt = suspensionQuestion(session.state, call, tool, asked, this.#options.now());
-    const { applied } = rebased(session.state.committed, draft.changes());
+    const changes = this.#changesOf(draft);
     session.drafts.drop(call.path);
-    session.add(session.opening(interrupt, applied));
+    session.add(session.opening(interrupt, changes));
     session.showState(call.path);
   }
 
@@ -269,7 +282,7 @@ export class CallRunner {
           ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
           : []),
         // In the same batch: whoever dies behind it leaves a screen that says what the log says.
-        ...session.stateFrames(call.path, end.status === "ok" ? end.patch : []),
+        ...(end.status === "ok" ? session.showing(call.path, apply(session.state.committed, end.patch)) : []),
       ];
     };
     // Refused when somebody has answered meanwhile: then the answer is taken first, and the driver decides again.

@@ -4,15 +4,18 @@
  *
  * T1. A failed or cut attempt leaves no state: its draft is dropped, and the frame that leads back is appended with its failure.
  * T2. After each publish, finish, failure and cut, shown = committed + the published drafts, in path order. Nothing is sent when equal.
+ * T3. What a draft has changed is put onto what others have committed meanwhile ({@link rebase}). That needs the objects that all of them
+ *     have in common, and those live as long as the attempt: after a restart there is nothing to rebase.
+ * T4. A body that goes on after its attempt has ended changes nothing any more.
  */
 import { Published, stateUpdates, updateOf } from "../emit/published.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import { apply, diff, type Patch, PatchError } from "../protocol/patch.ts";
+import { diff, type Rebased, rebase } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 
 export class Drafts {
-  readonly #published = new Map<Path, Patch>();
+  readonly #running = new Map<Path, AttemptDraft>();
 
   /**
    * A draft for an attempt.
@@ -20,21 +23,22 @@ export class Drafts {
    * @param show - appends the frame that leads to what is to be shown now
    */
   fork(path: Path, committed: Json, show: () => void): AttemptDraft {
-    return new AttemptDraft(committed, (changes) => {
-      this.#published.set(path, changes);
-      show();
+    const draft = new AttemptDraft(committed, () => {
+      if (this.#running.get(path) === draft) show();
     });
+    this.#running.set(path, draft);
+    return draft;
   }
 
   /** The attempt has ended: what it published counts no more by itself. */
   drop(path: Path): void {
-    this.#published.delete(path);
+    this.#running.delete(path);
   }
 
   /** What clients should hold: the committed state with the published drafts on it, in path order. */
   target(committed: Json): Json {
-    const paths = [...this.#published.keys()].sort();
-    return paths.reduce((state, path) => rebased(state, this.#published.get(path) ?? []).state, committed);
+    const paths = [...this.#running.keys()].sort(comparePaths);
+    return paths.reduce((state, path) => this.#running.get(path)?.publishedOnto(state).state ?? state, committed);
   }
 
   /** The event that leads from what is shown to what should be; none when they are equal. */
@@ -45,41 +49,42 @@ export class Drafts {
   }
 }
 
-/** A change on top of a state that has moved on: an operation whose target is gone is dropped, never an error after an effect. */
-export function rebased(
-  onto: Json,
-  changes: Patch,
-): { readonly state: Json; readonly applied: Patch; readonly dropped: Patch } {
-  let state = onto;
-  const applied: Patch[number][] = [];
-  const dropped: Patch[number][] = [];
-  for (const operation of changes) {
-    try {
-      state = apply(state, [operation]);
-      applied.push(operation);
-    } catch (error) {
-      if (!(error instanceof PatchError)) throw error;
-      dropped.push(operation);
-    }
-  }
-  return { state, applied, dropped };
-}
-
 /** The draft of one attempt. Publishing sends no event of its own: what is shown depends on the others too. */
 export class AttemptDraft extends Published {
-  constructor(
-    private readonly forked: Json,
-    private readonly published: (changes: Patch) => void,
-  ) {
+  readonly #forked: Json;
+  readonly #show: () => void;
+  #published: Json;
+
+  /** @param show - called after each publish */
+  constructor(forked: Json, show: () => void) {
     super("state", forked, stateUpdates);
+    this.#forked = forked;
+    this.#published = forked;
+    this.#show = show;
   }
 
-  /** The whole change, published or not, relative to the state that it was forked from. */
-  changes(): Patch {
-    return diff(this.forked, this.current());
+  /** What the attempt has made of the state, published or not, on top of what is committed now. @throws {@link NotJsonError} */
+  onto(committed: Json): Rebased {
+    return rebase(this.#forked, this.current(), committed);
+  }
+
+  /** What the attempt has published, on top of a state. */
+  publishedOnto(state: Json): Rebased {
+    return rebase(this.#forked, this.#published, state);
   }
 
   protected override pass(_event: AGUIEvent, next: Json): void {
-    this.published(diff(this.forked, next));
+    this.#published = next;
+    this.#show();
   }
+}
+
+/** By their ordinals, so that the tenth call of a turn comes behind the second. */
+function comparePaths(a: Path, b: Path): number {
+  const [as, bs] = [a.split("."), b.split(".")];
+  for (const [i, ordinal] of as.entries()) {
+    const difference = Number(ordinal) - Number(bs[i] ?? -1);
+    if (difference !== 0) return difference;
+  }
+  return as.length - bs.length;
 }

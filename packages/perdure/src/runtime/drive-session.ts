@@ -9,7 +9,7 @@ import type { RunState } from "../log/fold.ts";
 import { interruptEvent, isOperators } from "../log/interrupts.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import { apply, type Patch } from "../protocol/patch.ts";
+import type { Rebased } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Batch, Claim, ClaimChange, Closed, EventStore, Inbox } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
@@ -117,9 +117,16 @@ export class DriveSession {
   }
 
   /** A question and what clients are told of it: nothing, where it is an operator's. */
-  opening(interrupt: Interrupt, patch: Patch = []): readonly NewEntry[] {
+  opening(
+    interrupt: Interrupt,
+    { patch, dropped }: Pick<Rebased, "patch" | "dropped"> = UNCHANGED,
+  ): readonly NewEntry[] {
     return [
-      { kind: "interrupt.opened", interrupt, ...(patch.length > 0 && { patch }) },
+      {
+        ...{ kind: "interrupt.opened", interrupt },
+        ...(patch.length > 0 && { patch }),
+        ...(dropped.length > 0 && { dropped }),
+      },
       ...(isOperators(interrupt)
         ? []
         : [{ kind: "frame", path: "" as Path, event: interruptEvent(interrupt, "open") } as const]),
@@ -131,17 +138,16 @@ export class DriveSession {
     return closingEntries(this.state, id, closed);
   }
 
-  /** Appends the frame that leads from what clients hold to what they should, if that is something else. */
-  showState(path: Path): void {
-    const frames = this.stateFrames(path, []);
-    if (frames.length > 0) this.add(frames);
+  /** The frame that leads from what clients hold to what they should once `committed` is the state; none when they hold it. */
+  showing(path: Path, committed: Json): readonly NewEntry[] {
+    const event = this.drafts.show(this.state.shown, committed);
+    return event === undefined ? [] : [{ kind: "frame", path, event }];
   }
 
-  /** The frame that leads from what clients hold to what they should once `patch` is committed, if that is something else. */
-  stateFrames(path: Path, patch: Patch): readonly NewEntry[] {
-    const { shown, committed } = this.state;
-    const event = this.drafts.show(shown, patch.length === 0 ? committed : apply(committed, patch));
-    return event === undefined ? [] : [{ kind: "frame", path, event }];
+  /** Appends the frame that leads from what clients hold to what they should, if that is something else. */
+  showState(path: Path): void {
+    const frames = this.showing(path, this.state.committed);
+    if (frames.length > 0) this.add(frames);
   }
 
   /** The state that clients should hold. */
@@ -223,3 +229,5 @@ export class DriveSession {
     this.wake();
   }
 }
+
+const UNCHANGED = { patch: [], dropped: [] } as const;

@@ -8,6 +8,7 @@ import { unknownWriteQuestion } from "./call-entries.ts";
 import type { CallNotes } from "./call-notes.ts";
 import type { CallRunner } from "./call-runner.ts";
 import { attemptAgain } from "./decide.ts";
+import { AttemptDraft } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { claimChange } from "./keys.ts";
@@ -31,7 +32,8 @@ export class Judge {
     const input = editedArguments(step) ?? call.input;
     let judgement: Judgement<Json> = { applied: "unknown" };
     if (tool !== undefined) {
-      const draft = session.drafts.fork(call.path, session.state.committed, () => {});
+      // What it does to the state counts for nothing: success does that by `reduce`.
+      const draft = new AttemptDraft(session.state.committed, () => {});
       const timeout = timeLimit(tool.policy.timeout);
       const stop = anyOf(signal, timeout.signal);
       const ctx = runner.context(call, tool, { n: attempt.n, key: attempt.key ?? "" }, draft, stop.signal);
@@ -44,7 +46,6 @@ export class Judge {
       } finally {
         stop.release();
         timeout.release();
-        session.drafts.drop(call.path);
       }
     }
     if (signal.aborted || session.state.steps.get(call.path)?.finished) return;

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import type { Entry, Frame, NewEntry } from "../../src/log/entries.ts";
 import { fold, type RunState } from "../../src/log/fold.ts";
 import { retractAll } from "../../src/log/retract.ts";
-import type { Json } from "../../src/protocol/json.ts";
+import { isJsonObject, type Json } from "../../src/protocol/json.ts";
 import {
   at,
   attempt,
@@ -215,7 +215,7 @@ export class Play {
         else {
           one.isOver = true;
           const patch = [{ op: "add" as const, path: `/${one.i}`, value: one.call.name }];
-          const isShown = this.state.running.get(at(one.path))?.state === true;
+          const isShown = this.#isPublished(`${one.i}`);
           this.append(
             ok(one.path, { did: one.ops.length }, "call", patch),
             result(one.path),
@@ -226,12 +226,17 @@ export class Play {
     }
   }
 
+  #isPublished(key: string): boolean {
+    const { shown } = this.state;
+    return isJsonObject(shown) && Object.hasOwn(shown, key);
+  }
+
   #does(path: string, { op: kind, ...rest }: Op): Frame[] {
     const running = this.state.running.get(at(path));
     switch (kind) {
       case "publish": {
-        if (running?.state) return [];
-        const i = path.split(".").at(-1);
+        const i = path.split(".").at(-1) ?? "";
+        if (this.#isPublished(i)) return [];
         const delta = [{ op: "add" as const, path: `/${i}`, value: this.state.steps.get(at(path))?.started.name }];
         return [frame(path, { type: "STATE_DELTA", delta })];
       }

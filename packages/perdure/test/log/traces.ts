@@ -199,6 +199,39 @@ const t3 = (isKilled: boolean): Batch[] => [
   ],
 ];
 
+// t4: a sibling that has published is killed; the other one has finished with its own change
+
+const add = (index: number, value: string) => [{ op: "add" as const, path: `/items/${index}`, value }];
+const shows = (path: string, index: number, value: string) =>
+  frame(path, { type: "STATE_DELTA", delta: add(index, value) });
+
+const t4 = (isKilled: boolean): Batch[] => [
+  [runStarted, ...leg(1, "r1", request("r1", { messages: [u] }), stateStart({ items: [] })), stateSnapshot],
+  ...modelStep("0", "a0", {
+    calls: [
+      { id: "c0", name: "add_a", input: {} },
+      { id: "c1", name: "add_b", input: {} },
+    ],
+  }),
+  [callStarted("1.0", "add_a", "read", "c0", "0", 0), attempt("1.0")],
+  [callStarted("1.1", "add_b", "read", "c1", "0", 1), attempt("1.1")],
+  [shows("1.0", 0, "a")],
+  [ok("1.1", "b", "call", add(0, "b")), result("1.1"), shows("1.1", 0, "b")],
+  ...(isKilled
+    ? ([
+        [{ kind: "run.resumed", why: "recovered", epoch: 2 }, ref("1.0", { of: "STATE_SNAPSHOT" }), failed("1.0")],
+        [attempt("1.0", 2, 2)],
+        [shows("1.0", 1, "a")],
+      ] satisfies Batch[])
+    : []),
+  [ok("1.0", "a", "call", add(1, "a")), result("1.0")],
+  ...modelStep("2", "a1", { say: "Done." }),
+  [
+    ...legEnd(1, { type: "success", pendingToolCallIds: [] }),
+    { kind: "run.finished", outcome: "success", unresolved: [] },
+  ],
+];
+
 // t5: a client tool and a server tool in one turn
 
 const paint: Call = { id: "c1", name: "paint", input: { color: "red" } };
@@ -288,6 +321,7 @@ export const traces: readonly Trace[] = [
   { name: "t1 killed in a write after the money moved", batches: t1(true), uninterrupted: t1(false) },
   { name: "t2 killed in a model step", batches: t2, uninterrupted: [begin, ...t2Whole(1)] },
   { name: "t3 two approvals answered by two ways, with a crash between", batches: t3(true), uninterrupted: t3(false) },
+  { name: "t4 a sibling that has published is killed", batches: t4(true), uninterrupted: t4(false) },
   { name: "t5 a client tool beside a server tool", batches: t5, uninterrupted: t5 },
   { name: "t6 cancelled during a write", batches: t6, uninterrupted: t6 },
   { name: "t7 a headless leg", batches: t7, uninterrupted: t7 },

@@ -1,11 +1,20 @@
 import * as fc from "fast-check";
 import fastJsonPatch from "fast-json-patch";
 import { create } from "mutative";
-import * as rfc6902 from "rfc6902";
 import { describe, expect, test } from "vitest";
 import { type Json, jsonEqual } from "../../src/protocol/json.ts";
 import { apply, diff, estimateBytes, longerThan, type Patch, PatchError } from "../../src/protocol/patch.ts";
 import { ACCEPTED, REFUSED } from "./json-patch-cases.ts";
+import {
+  byFastJsonPatch,
+  byRfc6902,
+  deepFreeze,
+  edited,
+  edits,
+  plainJson,
+  startingDocument,
+  underRoot,
+} from "./random-edits.ts";
 
 const run = (doc: unknown, patch: readonly unknown[]) => apply(deepFreeze(doc) as Json, deepFreeze(patch) as Patch);
 
@@ -115,7 +124,7 @@ describe("diff", () => {
   const tasks = Array.from({ length: 100 }, (_, id) => task(id));
   type Board = { tasks: ReturnType<typeof task>[]; owner: { name: string; tags: string[] } };
   const board: Board = { tasks, owner: { name: "Ada", tags: ["a", "b"] } };
-  const edited = (edit: (draft: Board) => void) => diff(board, create(board, edit));
+  const changed = (edit: (draft: Board) => void) => diff(board, create(board, edit));
 
   test("the same and the equal give an empty patch", () => {
     expect(diff(board, board)).toEqual([]);
@@ -204,7 +213,7 @@ describe("diff", () => {
       [{ op: "add", path: "/owner/tags/0", value: "z" }],
     ],
   ])("%s", (_claim, edit, patch) => {
-    expect(edited(edit)).toEqual(patch);
+    expect(changed(edit)).toEqual(patch);
   });
 
   test("a new key is add, one that is gone is remove, and both are escaped", () => {
@@ -317,30 +326,6 @@ function byUs(doc: Json, patch: Patch): Json | undefined {
 }
 
 /** As the client calls it. */
-function byFastJsonPatch(doc: Json, patch: Patch): Json | undefined {
-  try {
-    return fastJsonPatch.applyPatch(doc, clone(patch) as never, true, false).newDocument;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Changes in place and has no way to change the root, so callers wrap it. */
-function byRfc6902(doc: Json, patch: Patch): Json | undefined {
-  const copy = clone(doc);
-  try {
-    const errors = rfc6902.applyPatch(copy, clone(patch) as never);
-    return errors.every((error) => error === null) ? copy : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function underRoot(operation: Patch[number]): Patch[number] {
-  const path = `/root${operation.path}`;
-  return "from" in operation ? { ...operation, path, from: `/root${operation.from}` } : { ...operation, path };
-}
-
 /** Both let a move or a copy end at any index, "" and those beyond the array too; for the RFC it has to exist or be the next. */
 function isLax(doc: Json, patch: Patch): boolean {
   let here: Json | undefined = doc;
@@ -355,108 +340,12 @@ function isLax(doc: Json, patch: Patch): boolean {
   return false;
 }
 
-/** Unlike `structuredClone` it also parts what hangs in two places, which an applier that changes in place would change in both. */
-function clone<T>(value: T): T {
-  return JSON.parse(JSON.stringify(value)) as T;
-}
-
-function deepFreeze<T>(value: T): T {
-  if (typeof value === "object" && value !== null) {
-    Object.freeze(value);
-    Object.values(value).forEach(deepFreeze);
-  }
-  return value;
-}
-
-// Random documents, edits and patches
-
-function key(): fc.Arbitrary<string> {
-  return fc.constantFrom("a", "b", "c", "d", "x/y", "m~n", "", "long key");
-}
-
-function plainJson(): fc.Arbitrary<Json> {
-  return json(fc.oneof(fc.integer(), fc.boolean(), fc.constant(null), fc.constantFrom("", "x", "some text")));
-}
-
-function json(leaf: fc.Arbitrary<Json>): fc.Arbitrary<Json> {
-  return fc.letrec<{ value: Json }>((tie) => ({
-    value: fc.oneof(
-      { maxDepth: 4, depthSize: "small" },
-      leaf,
-      fc.array(tie("value"), { maxLength: 6 }),
-      fc.dictionary(key(), tie("value"), { maxKeys: 5, noNullPrototype: true }),
-    ),
-  })).value as fc.Arbitrary<Json>;
-}
-
-interface Edit {
-  readonly kind: "set" | "delete" | "insert" | "remove" | "move" | "reverse" | "duplicate";
-  readonly steps: readonly number[];
-  readonly at: number;
-  readonly to: number;
-  readonly key: string;
-  readonly value: Json;
-}
+// Random patches
 
 /** Two versions that share structure, as a draft leaves them; or two that have nothing to do with each other. */
 function randomPair(): fc.Arbitrary<[Json, Json]> {
-  const edit: fc.Arbitrary<Edit> = fc.record({
-    kind: fc.constantFrom("set", "set", "delete", "insert", "insert", "remove", "move", "reverse", "duplicate"),
-    steps: fc.array(fc.nat(20), { maxLength: 3 }),
-    at: fc.nat(20),
-    to: fc.nat(20),
-    key: key(),
-    value: plainJson(),
-  });
-  const start = fc
-    .tuple(plainJson(), fc.array(plainJson(), { minLength: 3, maxLength: 12 }))
-    .map(([a, list]) => ({ a, list, b: { list } }));
-  const shared = fc.tuple(start, fc.array(edit, { maxLength: 8 })).map(([from, edits]): [Json, Json] => {
-    const to: object = create(deepFreeze(from) as object, (draft) => {
-      for (const one of edits) play(draft as Draft, one);
-    });
-    return [from, to as Json];
-  });
+  const shared = fc.tuple(startingDocument(), edits()).map(([from, some]): [Json, Json] => [from, edited(from, some)]);
   return fc.oneof({ weight: 4, arbitrary: shared }, { weight: 1, arbitrary: fc.tuple(plainJson(), plainJson()) });
-}
-
-type Draft = Json[] | { [key: string]: Json };
-
-function play(root: Draft, { kind, steps, at, to, key, value }: Edit): void {
-  let here: Draft = root;
-  for (const step of steps) {
-    const below: Json[] = Object.values(here).filter((member) => typeof member === "object" && member !== null);
-    const next = below[step % Math.max(below.length, 1)];
-    if (next !== undefined) here = next as Draft;
-  }
-  if (!Array.isArray(here)) {
-    const keys = Object.keys(here);
-    const known = keys[at % Math.max(keys.length, 1)] ?? key;
-    if (kind === "delete" || kind === "remove") delete here[known];
-    else if (kind === "duplicate") here[key] = clone(here[known] ?? null);
-    else here[kind === "insert" ? key : known] = value;
-    return;
-  }
-  const index = at % (here.length + 1);
-  switch (kind) {
-    case "set":
-      if (index < here.length) here[index] = value;
-      return;
-    case "insert":
-      here.splice(index, 0, value);
-      return;
-    case "move":
-      here.splice(to % (here.length + 1), 0, ...here.splice(index, 1));
-      return;
-    case "reverse":
-      here.reverse();
-      return;
-    case "duplicate":
-      here.push(...here.slice(index, index + 2));
-      return;
-    default:
-      here.splice(index, 1 + (to % 2));
-  }
 }
 
 function smallDocument(): fc.Arbitrary<Json> {

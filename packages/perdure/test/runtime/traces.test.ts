@@ -239,6 +239,132 @@ async function until(store: EventStore, holds: (entry: Entry) => boolean): Promi
   }
 }
 
+test("t3: two approvals answered by two ways, with a crash between", async () => {
+  const slow = signalled();
+  const world = new World(inMemory());
+  const approvals = new Set(["1", "2"]);
+  const story = (isFirst: boolean) => (life: Life) => {
+    const stateless = {
+      ...refund(
+        life,
+        (orderId) => approvals.has(orderId),
+        () => (isFirst ? never() : Promise.resolve()),
+      ),
+      reduce: () => {},
+    };
+    return desk(
+      [search(life, ["found"], () => (isFirst ? never() : slow.given)), stateless],
+      [
+        {
+          calls: [
+            { name: "search_orders", input: { email: "x" } },
+            { name: "refund", input: { orderId: "1", cents: 1 } },
+            { name: "refund", input: { orderId: "2", cents: 2 } },
+          ],
+        },
+        { text: "Done." },
+      ],
+    );
+  };
+  let life = new Life(world, null, story(true));
+  await life.runtime.open();
+  const client = new StockClient("desk", (url, init) => life.fetch(url, init));
+  client.say("u", says);
+  const first = client.run("r1");
+  const { store } = life.mortal;
+  const opened = (log: readonly Entry[]) =>
+    log.flatMap((entry) => (entry.kind === "interrupt.opened" ? [entry.interrupt] : []));
+  while (opened(await logOfThe(store)).length < 2) await new Promise((resolve) => setImmediate(resolve));
+  const one = opened(await logOfThe(store)).find(({ path }) => path === "1.1");
+  const answered = await life.fetch(`http://localhost/inbox/${one?.id}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(approve()),
+  });
+  expect(answered.status).toBe(200);
+  while (world.ledger.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  life.mortal.die();
+  expect(await first).toBe("cut");
+
+  life = new Life(world, null, story(false));
+  await life.runtime.open();
+  const again = client.run("r1");
+  await until(life.mortal.store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
+  slow.give();
+  const ran = await again;
+  if (ran === "cut") throw client.failure;
+  expect(ran.questions).toMatchObject([{ toolCallId: expect.any(String), reason: "tool_call" }]);
+  await client.run("r2", [{ interruptId: ran.questions[0]?.id ?? "", ...approve() }]);
+  const log = await until(life.mortal.store, ({ kind }) => kind === "run.finished");
+
+  const finish = log.find((entry) => entry.kind === "step.finished" && entry.path === "1.1");
+  expect(finish).toMatchObject({ status: "ok", via: "reconcile" });
+  expect(world.ledger).toEqual(["refund 1", "refund 2"]);
+  // What begins side by side, and what ends so, is in nobody's order; each call for itself is, and so is the rest.
+  const [real, written] = [lines(log), traced("t3")];
+  const ofCall = (path: string) => (line: string) => line.endsWith(` ${path}`);
+  for (const path of ["1.0", "1.1", "1.2"]) expect(real.filter(ofCall(path))).toEqual(written.filter(ofCall(path)));
+  expect(real.toSorted()).toEqual(written.toSorted());
+  const isOrdered = (line: string) => !/ 1\.[012]$|CUSTOM|interrupt\.opened/.test(line);
+  expect(real.filter(isOrdered)).toEqual(written.filter(isOrdered));
+  expect(normaliseTranscript(client.held)).toEqual(await heldAfter("t3"));
+  await life.runtime.close();
+});
+
+test("t4: a sibling that has published is killed, and the other one has finished with its own change", async () => {
+  const story: Story = {
+    name: "t4",
+    says,
+    agent(life) {
+      // B waits until A has published; A, in its first life, until B has finished, and there it dies.
+      const published = signalled();
+      const adds = (name: string, body: (item: () => void, ctx: { publishState(): void }) => Promise<void>) =>
+        tool({
+          ...{ name: `add_${name}`, description: "Adds an item.", effect: "read", input: z.object({}) },
+          state: z.custom<{ items: string[] }>(),
+          async call(_, ctx) {
+            await body(() => void ctx.state.items.push(name), ctx);
+            return name;
+          },
+        });
+      const tools = [
+        adds("a", async (add, ctx) => {
+          add();
+          ctx.publishState();
+          published.give();
+          await until(life.mortal.store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
+          await life.at("B has finished");
+        }),
+        adds("b", async (add) => {
+          await published.given;
+          add();
+        }),
+      ];
+      const calls = ["add_a", "add_b"].map((name) => ({ name, input: {} }));
+      return agent<{ items: string[] }>({
+        ...{ name: "desk", model: scriptedModel([{ calls }, { text: "Done." }]), tools },
+        state: { initial: () => ({ items: [] }) },
+      }) as LoopAgent;
+    },
+  };
+  const { log, client, deaths } = await play(story, [{ at: "B has finished", nth: 1 }]);
+  expect(deaths).toBe(1);
+  expect(lines(log)).toEqual(traced("t4"));
+  const trace = traces.find(({ name }) => name.startsWith("t4"));
+  const said = (entries: readonly NewEntry[]) =>
+    entries.flatMap((entry): unknown[] => {
+      if (entry.kind === "step.finished" && entry.status === "ok" && entry.patch.length > 0) return [entry.patch];
+      return entry.kind === "frame" && "event" in entry && entry.event.type === "STATE_DELTA"
+        ? [entry.event.delta]
+        : [];
+    });
+  expect(said(log)).toEqual(said(trace?.batches.flat() ?? []));
+  expect(normaliseTranscript(client)).toEqual(await heldAfter("t4"));
+  const plain = await play(story);
+  expect(client.state).toEqual({ items: ["b", "a"] });
+  expect(plain.client.state).toEqual(client.state);
+});
+
 test("t6: cancelled while a write and a read run, and a second write waits for a human", async () => {
   const money = signalled();
   const life = new Life(new World(inMemory()), null, (one) =>
