@@ -1,4 +1,6 @@
 import type { Path, Uid } from "../protocol/words.ts";
+import type { Blob } from "./blobs.ts";
+import type { Tail } from "./chain.ts";
 import type {
   AliasRow,
   Appending,
@@ -20,6 +22,7 @@ export class MemoryRows implements Rows {
   readonly #byUid = new Map<Uid, number>();
   readonly #byThread = new Map<number, number[]>();
   readonly #log = new Map<number, LogRow[]>();
+  readonly #blobs = new Map<string, string>();
   readonly #inbox = new Map<number, readonly InboxRow[]>();
   readonly #questions: QuestionRow[] = [];
   readonly #byQuestion = new Map<string, number>();
@@ -146,6 +149,21 @@ export class MemoryRows implements Rows {
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {
     return (this.#log.get(runId) ?? []).slice(after + 1, after + 1 + limit);
+  }
+
+  tail(runId: number, seq: number): Tail | null {
+    const log = this.#log.get(runId);
+    const fact = seq - (log?.[seq]?.since ?? 0);
+    const chain = log?.[fact]?.chain ?? null;
+    return chain === null ? null : { fact, chain };
+  }
+
+  addBlob({ hash, text }: Blob): void {
+    if (!this.#blobs.has(hash)) this.#set(this.#blobs, hash, text);
+  }
+
+  blob(hash: string): string | null {
+    return this.#blobs.get(hash) ?? null;
   }
 
   addInbox(runId: number, row: Omit<InboxRow, "row">): void {
