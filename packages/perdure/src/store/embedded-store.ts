@@ -181,7 +181,7 @@ export class EmbeddedStore implements EventStore {
     let entries = 0;
     let before: number | null = null;
     for (;;) {
-      const page = this.engine.rows.runs({ tenant: null }, before, PAGE);
+      const page = this.engine.rows.names(before, PAGE);
       for (const { id, uid } of page) {
         before = id;
         runs += 1;

@@ -1,18 +1,7 @@
 import type { Path, Uid } from "../protocol/words.ts";
 import type { Blob } from "./blobs.ts";
 import type { Tail } from "./chain.ts";
-import type {
-  AliasRow,
-  Appending,
-  InboxRow,
-  LogRow,
-  NewRun,
-  QuestionRow,
-  RowQuery,
-  Rows,
-  RunChange,
-  RunRow,
-} from "./rows.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
 /** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */
@@ -122,7 +111,12 @@ export class MemoryRows implements Rows {
     return held.length;
   }
 
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+  names(before: number | null, limit: number): readonly RunRow[] {
+    const end = Math.min(before ?? this.#runs.length, this.#runs.length);
+    return this.#runs.slice(Math.max(0, end - limit), end).reverse();
+  }
+
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[] {
     const found: RunRow[] = [];
     for (let id = Math.min(before ?? this.#runs.length, this.#runs.length) - 1; id >= 0 && found.length < limit; id--) {
       const run = this.#runs[id];
@@ -292,9 +286,9 @@ export class MemoryRows implements Rows {
   }
 }
 
-function matches(run: RunRow, query: RowQuery): boolean {
+function matches(run: RunRow, query: Query): boolean {
   return (
-    (query.tenant === null || run.tenant === query.tenant) &&
+    run.tenant === query.tenant &&
     (query.subject === undefined || run.subject === query.subject) &&
     (query.agent === undefined || run.agent === query.agent) &&
     (query.thread === undefined || run.thread === query.thread)

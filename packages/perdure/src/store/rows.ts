@@ -4,9 +4,6 @@ import type { Blob } from "./blobs.ts";
 import type { Tail } from "./chain.ts";
 import type { Claim, Closed, KeyName, Query, Question, Run, ThreadKey } from "./store.ts";
 
-/** As `Query`; `tenant: null` means all of them, which no caller from outside may ask for. */
-export type RowQuery = Omit<Query, "tenant"> & { readonly tenant: string | null };
-
 /** A run with what only the store needs to know. `id` orders runs by their beginning. */
 export interface RunRow extends Run {
   readonly id: number;
@@ -86,7 +83,9 @@ export interface Rows {
   /** Of `owner`, or of everybody. @returns how many */
   voidLeases(owner: string | null): number;
   /** Newest first, of those with an id below `before`. */
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[];
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[];
+  /** All of them, as far as their names: also those whose row cannot be read. Newest first, of those with an id below `before`. */
+  names(before: number | null, limit: number): readonly { readonly id: number; readonly uid: Uid }[];
 
   /** Moves the run's `head` and `updatedAt`. */
   addEntries(runId: number, rows: readonly LogRow[]): void;

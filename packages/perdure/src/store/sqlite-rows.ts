@@ -3,18 +3,7 @@ import type { Path, Uid } from "../protocol/words.ts";
 import type { Blob } from "./blobs.ts";
 import type { Tail } from "./chain.ts";
 import { StoreDamagedError } from "./errors.ts";
-import type {
-  AliasRow,
-  Appending,
-  InboxRow,
-  LogRow,
-  NewRun,
-  QuestionRow,
-  RowQuery,
-  Rows,
-  RunChange,
-  RunRow,
-} from "./rows.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import { SqliteBlobs } from "./sqlite-blobs.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
 import { flag, jsonOf, numberIn, numberOf, numberOrNull, textIn, textOf, textOrNull } from "./sqlite-values.ts";
@@ -147,7 +136,13 @@ export class SqliteRows implements Rows {
     return rows.length;
   }
 
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+  names(before: number | null, limit: number): readonly { readonly id: number; readonly uid: Uid }[] {
+    return this.#db
+      .all("SELECT id, uid FROM runs WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", before, limit)
+      .map((row) => ({ id: numberOf(row, "id"), uid: textOf<Uid>(row, "uid") }));
+  }
+
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[] {
     const { where, values } = whereOf(query, before === null ? [] : [["id < ?", before]]);
     return this.#db
       .all(`SELECT ${RUN} FROM runs WHERE ${where} ORDER BY id DESC LIMIT ?`, ...values, limit)
@@ -384,7 +379,8 @@ function runRow(row: SqlRow): RunRow {
     turn: numberOf(row, "turn"),
     labels: jsonOf<RunRow["labels"]>(row, "labels", isJsonObject),
     createdAt: numberOf(row, "created_at"),
-    updatedAt: numberOf(row, "updated_at"),
+    // Of the log's last row: what is wrong with that is for whoever reads the log.
+    updatedAt: typeof row.updated_at === "number" ? row.updated_at : numberOf(row, "created_at"),
     head: numberOf(row, "head"),
     leg: numberOf(row, "leg"),
     legOpen: flag(row, "leg_open"),
@@ -398,13 +394,11 @@ function runRow(row: SqlRow): RunRow {
   };
 }
 
-function whereOf(query: RowQuery, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
+function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
   const { tenant, subject, agent, thread } = query;
-  const terms: [string, SqlValue][] = [...more];
-  if (tenant !== null) terms.push(["tenant = ?", tenant]);
+  const terms: [string, SqlValue][] = [...more, ["tenant = ?", tenant]];
   if (subject !== undefined) terms.push(["subject = ?", subject]);
   if (agent !== undefined) terms.push(["agent = ?", agent]);
   if (thread !== undefined) terms.push(["thread = ?", thread]);
-  if (terms.length === 0) return { where: "TRUE", values: [] };
   return { where: terms.map(([term]) => term).join(" AND "), values: terms.map(([, value]) => value) };
 }
