@@ -332,25 +332,29 @@ export function encodeEntry(entry: NewEntry): Encoded {
 
 function encoded(entry: NewEntry, plain: unknown): Encoded {
   const text = JSON.stringify(plain);
-  if (bytesOver(text, MAX_PAYLOAD_BYTES) !== null) checkMembers(JSON.parse(text), `of a ${entry.kind}`);
+  if (bytesOver(text, MAX_PAYLOAD_BYTES) !== null) checkEntry(entry);
   return { entry, text };
 }
 
 /** The members whose own members are payloads. */
 const ENVELOPES: ReadonlySet<string> = new Set(["request", "interrupt", "event"]);
 
-/** @throws {@link PayloadTooLargeError} */
-function checkMembers(of: { readonly [member: string]: Json }, what: string, prefix = ""): void {
-  for (const [member, value] of Object.entries(of)) {
-    const isEnvelope = prefix === "" && ENVELOPES.has(member) && isJsonObject(value);
-    if (isEnvelope) checkMembers(value, what, `${member}.`);
-    else checkPayload(value, `${prefix}${member} ${what}`);
-  }
+/** Costs little where an entry is small. @throws {@link PayloadTooLargeError} for a payload that the log does not take */
+export function checkEntry(entry: NewEntry): void {
+  checkMembers(entry, `a ${entry.kind}`);
 }
 
-/** What a request asks to be kept. @throws {@link PayloadTooLargeError} */
+/** @throws {@link PayloadTooLargeError} for what the log would not take of the leg that it begins */
 export function checkRequest(request: LegRequest): void {
-  checkMembers({ request: { ...request } as unknown as Json }, "of a leg.started");
+  checkMembers(request, "the request");
+}
+
+function checkMembers(of: object, what: string): void {
+  // As a JSON value: what is none is told by the schema.
+  for (const [member, value] of Object.entries(of as { readonly [member: string]: Json | undefined })) {
+    if (ENVELOPES.has(member) && isJsonObject(value)) checkMembers(value, `the ${member}`);
+    else checkPayload(value, `${member} of ${what}`);
+  }
 }
 
 /**

@@ -9,7 +9,7 @@ export const MAX_PAYLOAD_BYTES = 4 * 1024 * 1024;
 export class PayloadTooLargeError extends PerdureError {
   override readonly name = "PayloadTooLargeError";
   constructor(
-    /** What it is, for example `request.state of a leg.started`. */
+    /** What it is, for example `state of the request`. */
     readonly what: string,
     /** Bytes of its JSON text. */
     readonly bytes: number,

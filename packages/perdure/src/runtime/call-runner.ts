@@ -203,7 +203,7 @@ export class CallRunner {
     const session = this.#session;
     const { state, applied, dropped } = rebased(session.state.committed, draft.changes());
     const reduced = this.#reduce(tool, state, output, input);
-    const patch: Patch = reduced === state ? applied : diff(session.state.committed, reduced);
+    const patch = this.#change(reduced === state ? applied : diff(session.state.committed, reduced), reduced);
     session.drafts.drop(call.path);
     this.#finish(
       call,
@@ -211,6 +211,14 @@ export class CallRunner {
       { status: "ok", output, patch, ...(dropped.length > 0 && { dropped }) },
       claimChange(this.#session.state, call, tool, input, "settled", output),
     );
+  }
+
+  /** A change of the state as it is recorded. One that makes it too large is left out: never an error after an effect. */
+  #change(patch: Patch, next: Json): Patch {
+    const tooLarge = this.#session.stateSize.refuses(patch, next);
+    if (tooLarge === undefined) return patch;
+    this.#options.report(tooLarge, this.#session.state.run.uid);
+    return [];
   }
 
   /** What success does to the state. A `reduce` that fails costs its change, never the recorded effect. */
@@ -230,9 +238,9 @@ export class CallRunner {
   #suspend(call: LoopCall, tool: DynTool, asked: Parameters<typeof suspensionQuestion>[3], draft: AttemptDraft): void {
     const session = this.#session;
     const interrupt = suspensionQuestion(session.state, call, tool, asked, this.#options.now());
-    const { applied } = rebased(session.state.committed, draft.changes());
+    const { state, applied } = rebased(session.state.committed, draft.changes());
     session.drafts.drop(call.path);
-    session.add(session.opening(interrupt, applied));
+    session.add(session.opening(interrupt, this.#change(applied, state)));
     session.showState(call.path);
   }
 
@@ -369,7 +377,7 @@ export class CallRunner {
   #okWithoutBody(tool: DynTool | undefined, input: Json, output: Json): StepEnd {
     const { committed } = this.#session.state;
     const reduced = tool === undefined ? committed : this.#reduce(tool, committed, output, input);
-    return { status: "ok", output, patch: diff(committed, reduced) };
+    return { status: "ok", output, patch: this.#change(diff(committed, reduced), reduced) };
   }
 
   /** The outcome of a call, and what clients see of it, in one batch. */

@@ -156,8 +156,8 @@ export function largeValues(open: { store(): EventStore; reopen(): Promise<unkno
   test.each([
     ["value of a memo", { kind: "memo", transformer: "t", value: sized(4 * MIB + 1) } as NewEntry],
     ["output of a step.finished", stepEnds(sized(4 * MIB + 1), 0)],
-    ["interrupt.schema of a interrupt.opened", asks("i1", { schema: sized(4 * MIB + 1) })],
-    ["event.value of a frame", shows(sized(4 * MIB + 1))],
+    ["schema of the interrupt", asks("i1", { schema: sized(4 * MIB + 1) })],
+    ["value of the event", shows(sized(4 * MIB + 1))],
   ])("over 4 MiB as the %s: nothing of the batch is appended, and the neighbours are", async (what, entry) => {
     const [one, two] = [await begin(open.store(), "u1"), await begin(open.store(), "u2")];
     const results = await Promise.allSettled([
@@ -179,7 +179,7 @@ export function largeValues(open: { store(): EventStore; reopen(): Promise<unkno
 
   test("a request, an answer and a signal over 4 MiB are refused, and nothing is written", async () => {
     const asked = request("r2", { state: sized(4 * MIB + 1) });
-    const what = "request.state of a leg.started";
+    const what = "state of the request";
     const lease = await begin(open.store(), "u1", { key: thread("t"), more: [asks("i1")] });
     const first = (run: string): NewEntry[] => [
       {
