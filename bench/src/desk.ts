@@ -3,14 +3,17 @@ import { agent, createRuntime, type EventStore, type Runtime, tool } from "perdu
 import { scriptedModel } from "perdure/testing";
 import { z } from "zod";
 
-/** @param result - what the tool returns for the nth order */
-export function desk(store: EventStore, result: (order: number) => unknown): Runtime {
+/**
+ * @param result - what the tool returns for the nth order
+ * @param approval - whether a human has to allow it
+ */
+export function desk(store: EventStore, result: (order: number) => unknown, approval = true): Runtime {
   const fetchReport = tool({
     name: "fetch_report",
     description: "Fetches a report, if a human allows it.",
     effect: "write",
     input: z.object({ order: z.number() }),
-    approval: true,
+    approval,
     async call({ order }) {
       return result(order);
     },
@@ -22,6 +25,13 @@ export function desk(store: EventStore, result: (order: number) => unknown): Run
       : { calls: [{ name: "fetch_report", input: { order: orders++ } }] },
   );
   return createRuntime({ agents: [agent({ name: "desk", model, tools: [fetchReport] })], store });
+}
+
+/** One turn without a question. @returns bytes that the client was sent */
+export async function straightTurn(runtime: Runtime, threadId: string, n: number): Promise<number> {
+  const answer = await post(runtime, { threadId, runId: `r${n}`, messages: [user(n)] });
+  if (!answer.includes("Done.")) throw new Error(`the turn does not end: ${answer.slice(-500)}`);
+  return answer.length;
 }
 
 /** One turn: a message, the question, its answer, the end. @returns bytes that the client was sent */

@@ -94,11 +94,6 @@ function textOf({ text, places }: Part): string {
   return places.length === 0 ? text : `${text}\n${JSON.stringify(places)}`;
 }
 
-/** Whether blobs were cut out of what this text holds. */
-export function isPacked(text: string): boolean {
-  return text.includes("\n");
-}
-
 /**
  * The value that a stored text holds.
  *
