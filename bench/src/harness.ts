@@ -147,7 +147,7 @@ function exposedCollector(): () => void {
   setFlagsFromString("--expose-gc");
   return runInNewContext("gc");
 }
-const collectGarbage = exposedCollector();
+export const collectGarbage = exposedCollector();
 
 function print({ title, contenders, verdicts }: Comparison): void {
   console.log(`\n${title}`);

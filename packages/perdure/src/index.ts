@@ -45,6 +45,7 @@ export { createRuntime, type Runtime, type RuntimeOptions } from "./http/create-
 export { type Served, type ServeOptions, serve } from "./http/serve.ts";
 export { DurationError } from "./protocol/duration.ts";
 export { InputError } from "./protocol/input.ts";
+export { PayloadTooLargeError } from "./protocol/payload.ts";
 export { AgentMissingError } from "./runtime/engine.ts";
 export { StateInvalidError } from "./runtime/starting-state.ts";
 export { type StreamRunOptions, streamRun } from "./runtime/stream-run.ts";

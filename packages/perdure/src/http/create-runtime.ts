@@ -3,6 +3,7 @@ import type { ServerResponse } from "node:http";
 import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { PerdureError } from "../protocol/errors.ts";
+import { PayloadTooLargeError } from "../protocol/payload.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
@@ -125,7 +126,8 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   );
   app.notFound((c) => problem(404, "NOT_FOUND", `nothing is served at ${c.req.path}; an agent is at /agents/NAME`));
   app.onError((error) => {
-    report(error, null);
+    // What a client sent is nobody's fault here.
+    if (!(error instanceof PayloadTooLargeError)) report(error, null);
     return storeProblem(error) ?? problem(500, "INTERNAL", "the server failed to answer; its log says why");
   });
 

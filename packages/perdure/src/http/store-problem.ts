@@ -1,5 +1,6 @@
 import { EntryError } from "../log/entries.ts";
 import { LogError } from "../log/log-error.ts";
+import { PayloadTooLargeError } from "../protocol/payload.ts";
 import { CommitFailedError, EntryMissingError, StoreDamagedError, StoreError } from "../store/errors.ts";
 import { problem } from "./problem.ts";
 
@@ -9,6 +10,7 @@ import { problem } from "./problem.ts";
  * @returns undefined when something else is wrong
  */
 export function storeProblem(error: unknown): Response | undefined {
+  if (error instanceof PayloadTooLargeError) return problem(413, error.code, error.message);
   if (error instanceof EntryError || error instanceof LogError || isDamage(error)) {
     return problem(
       500,

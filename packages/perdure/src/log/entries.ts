@@ -35,6 +35,7 @@ import type {
   Interrupt as WireInterrupt,
 } from "../protocol/events.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
+import { bytesOver, checkPayload, MAX_PAYLOAD_BYTES } from "../protocol/payload.ts";
 import { ProtocolError } from "../protocol/rules.ts";
 import { checkShape } from "../protocol/shape.ts";
 import type { Hash, Path, Uid } from "../protocol/words.ts";
@@ -319,16 +320,43 @@ export interface Encoded {
  *
  * @throws {@link EntryError} when it does not fit its schema
  * @throws `NotJsonError` when a payload cannot be written as JSON
+ * @throws {@link PayloadTooLargeError} when one is over 4 MiB
  */
 export function encodeEntry(entry: NewEntry): Encoded {
   // What the shape check lets through is JSON as it stands.
-  if (isPlainFrame(entry)) return { entry, text: JSON.stringify(entry) };
+  if (isPlainFrame(entry)) return encoded(entry, entry);
   const plain = toJson(entry, `entry ${entry.kind}`);
-  // Payloads that go to rows of their own, and those that are too large for any, are told apart here: the text is whole and not yet appended.
-  return {
-    entry: check(plain, (where, why) => new EntryError("written", null, null, where, why)),
-    text: JSON.stringify(plain),
-  };
+  return encoded(
+    check(plain, (where, why) => new EntryError("written", null, null, where, why)),
+    plain,
+  );
+}
+
+function encoded(entry: NewEntry, plain: unknown): Encoded {
+  const text = JSON.stringify(plain);
+  if (bytesOver(text, MAX_PAYLOAD_BYTES) !== null) checkEntry(entry);
+  return { entry, text };
+}
+
+/** The members whose own members are payloads. */
+const ENVELOPES: ReadonlySet<string> = new Set(["request", "interrupt", "event"]);
+
+/** Costs little where an entry is small. @throws {@link PayloadTooLargeError} for a payload that the log does not take */
+export function checkEntry(entry: NewEntry): void {
+  checkMembers(entry, `a ${entry.kind}`);
+}
+
+/** @throws {@link PayloadTooLargeError} for what the log would not take of the leg that it begins */
+export function checkRequest(request: LegRequest): void {
+  checkMembers(request, "the request");
+}
+
+function checkMembers(of: object, what: string): void {
+  // As a JSON value: what is none is told by the schema.
+  for (const [member, value] of Object.entries(of as { readonly [member: string]: Json | undefined })) {
+    if (ENVELOPES.has(member) && isJsonObject(value)) checkMembers(value, `the ${member}`);
+    else checkPayload(value, `${member} of ${what}`);
+  }
 }
 
 /**
@@ -338,13 +366,18 @@ export function encodeEntry(entry: NewEntry): Encoded {
  * @throws {@link EntryError} when it is not JSON, or does not fit its schema
  */
 export function parseEntry(text: string, place: { run: Uid; seq: number; at: number }): Entry {
-  const fault = (where: string, why: string) => new EntryError("read", place.run, place.seq, where, why);
   let plain: unknown;
   try {
     plain = JSON.parse(text);
   } catch {
-    throw fault("", `its text is not JSON (${text.length} characters)`);
+    throw new EntryError("read", place.run, place.seq, "", `its text is not JSON (${text.length} characters)`);
   }
+  return entryOf(plain, place);
+}
+
+/** The entry that a value is which was read. @throws {@link EntryError} when it does not fit its schema */
+export function entryOf(plain: unknown, place: { run: Uid; seq: number; at: number }): Entry {
+  const fault = (where: string, why: string) => new EntryError("read", place.run, place.seq, where, why);
   return { ...check(plain, fault), seq: place.seq, at: place.at };
 }
 

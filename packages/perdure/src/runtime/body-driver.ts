@@ -11,6 +11,7 @@ import type { LegOutcome, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import type { RunAgentInput, Interrupt as WireInterrupt } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
+import { PayloadTooLargeError } from "../protocol/payload.ts";
 import type { Path, Principal } from "../protocol/words.ts";
 import type { BodyAgent } from "./agent-definition.ts";
 import { BodyQuestions, questionOf } from "./body-questions.ts";
@@ -98,7 +99,15 @@ class BodyDriver {
     const { terminal } = stream;
     if (terminal === undefined) throw new LeaseLostError(lease.uid, lease.epoch);
     for (;;) {
-      const ended = await this.#endWith(terminal, leg.interrupts);
+      const ended = await this.#endWith(terminal, leg.interrupts).catch(async (error: unknown) => {
+        if (!(error instanceof PayloadTooLargeError)) throw error;
+        // What the body returned, or asked, is more than the log takes.
+        report(error, lease.uid);
+        const { code, message } = error;
+        return (await this.#finish({ type: "error", error: { code, message } }, "failed"))
+          ? ("finished" as const)
+          : undefined;
+      });
       if (ended !== undefined) return ended;
       await this.#takeInbox();
     }

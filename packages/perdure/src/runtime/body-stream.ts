@@ -55,7 +55,7 @@ function isAllOf(messages: readonly Message[], all: readonly Message[]): boolean
   return messages.length === all.length && messages.every((message, i) => message === all[i]);
 }
 
-/** The run's state: what is published is a fact first, and then shown. */
+/** The run's state: what is published is a fact first, and then shown. A state over 4 MiB is refused where it is published. */
 export class LoggedState extends Published {
   constructor(private readonly session: DriveSession) {
     super("state", session.state.committed, stateUpdates);
@@ -63,6 +63,8 @@ export class LoggedState extends Published {
 
   protected override pass(event: AGUIEvent, next: Json, send: Send): void {
     const patch = diff(this.session.state.committed, next);
+    const tooLarge = this.session.stateSize.refuses(patch, next);
+    if (tooLarge !== undefined) throw tooLarge;
     if (patch.length > 0) this.session.add([{ kind: "state", path: "" as Path, patch }]);
     send(event);
   }

@@ -12,7 +12,7 @@ import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
 import type { Json } from "../protocol/json.ts";
-import { apply, diff, ownJson, type Rebased } from "../protocol/patch.ts";
+import { apply, diff, ownJson, type Patch, type Rebased } from "../protocol/patch.ts";
 import { mayAnswer } from "../protocol/verify.ts";
 import type { RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
@@ -172,11 +172,20 @@ export class CallRunner {
       call,
       via,
       {
-        ...{ status: "ok", output, patch: reduced === state ? patch : diff(session.state.committed, reduced) },
+        ...{ status: "ok", output },
+        patch: this.#change(reduced === state ? patch : diff(session.state.committed, reduced), reduced),
         ...(dropped.length > 0 && { dropped }),
       },
       claimChange(this.#session.state, call, tool, input, "settled", output),
     );
+  }
+
+  /** A change of the state as it is recorded. One that makes it too large is left out: never an error after an effect. */
+  #change(patch: Patch, next: Json): Patch {
+    const tooLarge = this.#session.stateSize.refuses(patch, next);
+    if (tooLarge === undefined) return patch;
+    this.#options.report(tooLarge, this.#session.state.run.uid);
+    return [];
   }
 
   /** What success does to the state. A `reduce` that fails costs its change, never the recorded effect. */
@@ -207,9 +216,9 @@ export class CallRunner {
   #suspend(call: LoopCall, tool: DynTool, asked: Parameters<typeof suspensionQuestion>[3], draft: AttemptDraft): void {
     const session = this.#session;
     const interrupt = suspensionQuestion(session.state, call, tool, asked, this.#options.now());
-    const changes = this.#changesOf(draft);
+    const { state, patch, dropped } = this.#changesOf(draft);
     session.drafts.drop(call.path);
-    session.add(session.opening(interrupt, changes));
+    session.add(session.opening(interrupt, { patch: this.#change(patch, state), dropped }));
     session.showState(call.path);
   }
 
@@ -306,7 +315,7 @@ export class CallRunner {
   okWithoutBody(tool: DynTool | undefined, input: Json, output: Json): StepEnd {
     const { committed } = this.#session.state;
     const reduced = tool === undefined ? committed : this.#reduce(tool, committed, output, input);
-    return { status: "ok", output, patch: diff(committed, reduced) };
+    return { status: "ok", output, patch: this.#change(diff(committed, reduced), reduced) };
   }
 
   /** The outcome of a call, and what clients see of it, in one batch. */

@@ -19,12 +19,14 @@ import { closingEntries } from "./intake.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
 import { LogStream } from "./log-stream.ts";
 import { type LeaseLostError, RunLog } from "./run-log.ts";
+import { StateSize } from "./state-size.ts";
 
 export class DriveSession {
   readonly outlet: Outlet;
   /** Keeps the memos of transformers in the log. */
   readonly memory: Memory;
   readonly drafts = new Drafts();
+  readonly stateSize = new StateSize();
   readonly #log: RunLog;
   readonly stream: LogStream;
   readonly #abort = new AbortController();

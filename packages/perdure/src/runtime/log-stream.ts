@@ -8,6 +8,7 @@ import type { Stream } from "../emit/outlet.ts";
 import { bytesOf, isDelta } from "../emit/verified-stream.ts";
 import type { FrameRef, NewEntry } from "../log/entries.ts";
 import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
+import { checkPayload } from "../protocol/payload.ts";
 import { checkShape } from "../protocol/shape.ts";
 import { verify, type Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
@@ -23,6 +24,8 @@ interface Gathering {
 
 /** Milliseconds between two frames of one block. */
 const WINDOW = 25;
+/** Characters that one block may gather: far fewer than a payload may have, so that what gathers is never too large to be appended. */
+const GATHERED = 256 * 1024;
 
 export class LogStream implements Stream {
   readonly #gathering = new Map<string, Gathering>();
@@ -93,9 +96,11 @@ export class LogStream implements Stream {
 
   #delta(event: Delta, lane: Path): void {
     checkShape(event);
+    if (event.delta.length > GATHERED) checkPayload(event.delta, `delta of a ${event.type}`);
     // A gathered delta changes nothing that the rules about another delta look at, so it can be judged before those are folded.
     verify(this.log.wire, event, lane);
     const block = blockOf(event);
+    if (event.delta.length + (this.#gathering.get(block)?.delta.length ?? 0) > GATHERED) this.flush();
     const gathering = this.#gathering.get(block);
     if (gathering) {
       gathering.delta += event.delta;

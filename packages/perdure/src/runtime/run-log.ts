@@ -8,7 +8,7 @@
  * G4. Offers take turns. What is added while one is with the store is folded behind it and appended behind it; if the store refuses it, it
  *     is folded again without.
  */
-import type { Frame, NewEntry } from "../log/entries.ts";
+import { checkEntry, type Frame, type NewEntry } from "../log/entries.ts";
 import { Folding, type RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Wire } from "../protocol/verify.ts";
@@ -69,7 +69,12 @@ export class RunLog {
     return this.#bytes;
   }
 
-  /** Adds entries to the batch of this tick. @throws {@link LeaseLostError}, and whatever the fold refuses; then nothing was added */
+  /**
+   * Adds entries to the batch of this tick.
+   *
+   * @throws {@link LeaseLostError}, `PayloadTooLargeError` for what the store would not take, and whatever the fold refuses; then nothing
+   * was added
+   */
   add(
     entries: readonly NewEntry[],
     options: {
@@ -85,7 +90,10 @@ export class RunLog {
     this.#queued(entries, options.bytes ?? 0);
   }
 
-  /** Adds a frame of which {@link wire} is known to allow it, and which changes nothing that an error would have to take back: a delta. */
+  /**
+   * Adds a frame of which {@link wire} is known to allow it, and which changes nothing that an error would have to take back: a delta, of a
+   * size that the store takes.
+   */
   addDelta(frame: Frame, bytes: number): void {
     if (this.#lost) throw this.#lost;
     this.#folding.add({ ...frame, seq: this.#folding.head + 1, at: this.now() });
@@ -98,11 +106,12 @@ export class RunLog {
     if (this.#offered === undefined) this.#flushSoon();
   }
 
-  /** @throws whatever the fold refuses; then nothing has changed */
+  /** @throws what {@link add} does; then nothing has changed */
   #fold(entries: readonly NewEntry[]): void {
     const before = this.#folding.state;
     try {
       const at = this.now();
+      for (const entry of entries) checkEntry(entry);
       for (const entry of entries) this.#folding.add({ ...entry, seq: this.#folding.head + 1, at });
     } catch (error) {
       this.#folding = new Folding(before);
@@ -122,7 +131,7 @@ export class RunLog {
    * Appends a batch that the store may refuse: one that parks or finishes the run, closes a question, or takes a key.
    *
    * @param make - the batch, made when its turn has come: what it says may depend on what was added before it
-   * @throws {@link LeaseLostError}
+   * @throws {@link LeaseLostError}, and what {@link add} does
    */
   offer(make: () => Batch): Promise<Exclude<Appended, { is: "fenced" }>> {
     const offer = this.#lastOffer.then(() => this.#offer(make));

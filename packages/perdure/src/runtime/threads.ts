@@ -1,17 +1,21 @@
 import type { Entry } from "../log/entries.ts";
 import { fold, type RunState } from "../log/fold.ts";
 import { LogError } from "../log/log-error.ts";
+import type { Json } from "../protocol/json.ts";
 import { PatchError } from "../protocol/patch.ts";
 import { ProtocolError } from "../protocol/rules.ts";
+import { estimateBytes } from "../protocol/size.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
 
-/** How many finished runs are kept folded. */
+/** How many finished runs are kept folded, and about how many bytes of their logs. */
 const KEPT = 256;
+const KEPT_BYTES = 16 * 1024 * 1024;
 
 /** The finished runs of threads, folded. They never change, so what was read once is kept for a while. */
 export class Threads {
-  readonly #finished = new Map<Uid, RunState>();
+  readonly #finished = new Map<Uid, { readonly state: RunState; readonly bytes: number }>();
+  #bytes = 0;
 
   constructor(private readonly store: EventStore) {}
 
@@ -22,10 +26,14 @@ export class Threads {
     const earlier = (await this.#runsOf({ ...run, thread })).filter((other) => other.turn < turn);
     const states: RunState[] = [];
     for (const { uid } of earlier) {
-      const known = this.#finished.get(uid);
-      const state = known ?? fold(await this.entries(uid, -1), states.at(-1));
-      states.push(state);
-      if (known === undefined && state.finished !== null) this.#keep(uid, state);
+      const known = this.#finished.get(uid)?.state;
+      if (known !== undefined) states.push(known);
+      else {
+        const entries = await this.entries(uid, -1);
+        const state = fold(entries, states.at(-1));
+        states.push(state);
+        if (state.finished !== null) this.#keep(uid, state, entries);
+      }
     }
     return states;
   }
@@ -72,9 +80,14 @@ export class Threads {
     return runs.sort((a, b) => a.turn - b.turn);
   }
 
-  #keep(uid: Uid, state: RunState): void {
-    this.#finished.set(uid, state);
-    const [oldest] = this.#finished.keys();
-    if (this.#finished.size > KEPT && oldest !== undefined) this.#finished.delete(oldest);
+  #keep(uid: Uid, state: RunState, entries: readonly Entry[]): void {
+    const bytes = entries.reduce((sum, entry) => sum + estimateBytes(entry as unknown as Json), 0);
+    this.#finished.set(uid, { state, bytes });
+    this.#bytes += bytes;
+    for (const [oldest, kept] of this.#finished) {
+      if (this.#finished.size <= KEPT && this.#bytes <= KEPT_BYTES) break;
+      this.#finished.delete(oldest);
+      this.#bytes -= kept.bytes;
+    }
   }
 }

@@ -1,9 +1,10 @@
-import { type Entry, EntryError, encodeEntry, parseEntry } from "../log/entries.ts";
+import { type Entry, EntryError } from "../log/entries.ts";
 import type { Uid } from "../protocol/words.ts";
 import { CLAIM_TTL } from "./claims.ts";
 import type { Engine, Pace, StoreOptions } from "./engine.ts";
 import { EntryMissingError, StoreDamagedError, StoreError } from "./errors.ts";
 import { Hints, type News } from "./hints.ts";
+import { readEntries, stored } from "./log-rows.ts";
 import type {
   Answer,
   Answered,
@@ -98,7 +99,7 @@ export class EmbeddedStore implements EventStore {
   }
 
   async append(lease: Lease, batch: Batch): Promise<Appended> {
-    const entries = batch.entries.map(encodeEntry);
+    const entries = batch.entries.map(stored);
     return this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch, entries)).catch(refusal);
   }
 
@@ -129,15 +130,7 @@ export class EmbeddedStore implements EventStore {
   #page(uid: Uid, from: number): readonly Entry[] {
     const { rows } = this.engine;
     const run = rows.run(uid);
-    if (run === null) return [];
-    const entries: Entry[] = [];
-    for (const { seq, at, text } of rows.entries(run.id, from - 1, PAGE)) {
-      if (seq !== from + entries.length) throw new EntryMissingError(uid, from + entries.length, run.head);
-      entries.push(parseEntry(text, { run: uid, seq, at }));
-    }
-    const end = from + entries.length;
-    if (entries.length < PAGE && end <= run.head) throw new EntryMissingError(uid, end, run.head);
-    return entries;
+    return run === null ? [] : readEntries(rows, run, from, PAGE);
   }
 
   watch(topic: Topic, hint: Hint): () => void {
@@ -186,12 +179,12 @@ export class EmbeddedStore implements EventStore {
   }
 
   async verify(): Promise<Verified> {
-    const faults: { run: Uid | null; why: string }[] = this.engine.faults().map((why) => ({ run: null, why }));
+    const faults: Verified["faults"][number][] = this.engine.faults().map((why) => ({ run: null, seq: null, why }));
     let runs = 0;
     let entries = 0;
     let before: number | null = null;
     for (;;) {
-      const page = this.engine.rows.runs({ tenant: null }, before, PAGE);
+      const page = this.engine.rows.names(before, PAGE);
       for (const { id, uid } of page) {
         before = id;
         runs += 1;
@@ -200,7 +193,7 @@ export class EmbeddedStore implements EventStore {
           await this.inbox(uid);
         } catch (error) {
           if (!isDamage(error)) throw error;
-          faults.push({ run: uid, why: error.message });
+          faults.push({ run: uid, seq: "seq" in error ? error.seq : null, why: error.message });
         }
       }
       if (page.length < PAGE) return { runs, entries, faults };
@@ -271,7 +264,7 @@ function refusal(error: unknown): Appended {
   throw error;
 }
 
-function isDamage(error: unknown): error is Error {
+function isDamage(error: unknown): error is EntryError | EntryMissingError | StoreDamagedError {
   return error instanceof EntryError || error instanceof EntryMissingError || error instanceof StoreDamagedError;
 }
 

@@ -1,17 +1,8 @@
 import type { Interrupt } from "../log/entries.ts";
 import type { Path, Uid } from "../protocol/words.ts";
-import type {
-  AliasRow,
-  Appending,
-  InboxRow,
-  LogRow,
-  NewRun,
-  QuestionRow,
-  RowQuery,
-  Rows,
-  RunChange,
-  RunRow,
-} from "./rows.ts";
+import type { Blob } from "./blobs.ts";
+import type { Tail } from "./chain.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
 /** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */
@@ -21,6 +12,7 @@ export class MemoryRows implements Rows {
   readonly #byUid = new Map<Uid, number>();
   readonly #byThread = new Map<number, number[]>();
   readonly #log = new Map<number, LogRow[]>();
+  readonly #blobs = new Map<string, string>();
   readonly #inbox = new Map<number, readonly InboxRow[]>();
   readonly #questions: QuestionRow[] = [];
   readonly #byQuestion = new Map<string, number>();
@@ -129,7 +121,12 @@ export class MemoryRows implements Rows {
     return held.length;
   }
 
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+  names(before: number | null, limit: number): readonly RunRow[] {
+    const end = Math.min(before ?? this.#runs.length, this.#runs.length);
+    return this.#runs.slice(Math.max(0, end - limit), end).reverse();
+  }
+
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[] {
     const found: RunRow[] = [];
     for (let id = Math.min(before ?? this.#runs.length, this.#runs.length) - 1; id >= 0 && found.length < limit; id--) {
       const run = this.#runs[id];
@@ -156,6 +153,21 @@ export class MemoryRows implements Rows {
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {
     return (this.#log.get(runId) ?? []).slice(after + 1, after + 1 + limit);
+  }
+
+  tail(runId: number, seq: number): Tail | null {
+    const log = this.#log.get(runId);
+    const fact = seq - (log?.[seq]?.since ?? 0);
+    const chain = log?.[fact]?.chain ?? null;
+    return chain === null ? null : { fact, chain };
+  }
+
+  addBlob({ hash, text }: Blob): void {
+    if (!this.#blobs.has(hash)) this.#set(this.#blobs, hash, text);
+  }
+
+  blob(hash: string): string | null {
+    return this.#blobs.get(hash) ?? null;
   }
 
   addInbox(runId: number, row: Omit<InboxRow, "row">): void {
@@ -284,9 +296,9 @@ export class MemoryRows implements Rows {
   }
 }
 
-function matches(run: RunRow, query: RowQuery): boolean {
+function matches(run: RunRow, query: Query): boolean {
   return (
-    (query.tenant === null || run.tenant === query.tenant) &&
+    run.tenant === query.tenant &&
     (query.subject === undefined || run.subject === query.subject) &&
     (query.agent === undefined || run.agent === query.agent) &&
     (query.thread === undefined || run.thread === query.thread)

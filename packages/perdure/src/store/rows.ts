@@ -1,9 +1,8 @@
 import type { Interrupt } from "../log/entries.ts";
 import type { Path, Uid } from "../protocol/words.ts";
+import type { Blob } from "./blobs.ts";
+import type { Tail } from "./chain.ts";
 import type { Claim, Closed, KeyName, Query, Question, Run, ThreadKey } from "./store.ts";
-
-/** As `Query`; `tenant: null` means all of them, which no caller from outside may ask for. */
-export type RowQuery = Omit<Query, "tenant"> & { readonly tenant: string | null };
 
 /** A run with what only the store needs to know. `id` orders runs by their beginning. */
 export interface RunRow extends Run {
@@ -25,11 +24,15 @@ export type RunChange = Partial<
   Pick<RunRow, "leg" | "legOpen" | "outcome" | "readyAt" | "owner" | "epoch" | "until" | "waitsForKey" | "aside">
 >;
 
-/** A log row. `text` is what `encodeEntry` made. */
+/** A log row; `log-rows.ts` says what its columns mean. */
 export interface LogRow {
   readonly seq: number;
   readonly at: number;
   readonly text: string;
+  /** How many rows before it the last fact is; 0: it is one. */
+  readonly since: number;
+  /** Of a fact. */
+  readonly chain: string | null;
 }
 
 export interface InboxRow {
@@ -82,11 +85,18 @@ export interface Rows {
   /** Of `owner`, or of everybody. @returns how many */
   voidLeases(owner: string | null): number;
   /** Newest first, of those with an id below `before`. */
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[];
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[];
+  /** All of them, as far as their names: also those whose row cannot be read. Newest first, of those with an id below `before`. */
+  names(before: number | null, limit: number): readonly { readonly id: number; readonly uid: Uid }[];
 
   /** Moves the run's `head` and `updatedAt`. */
   addEntries(runId: number, rows: readonly LogRow[]): void;
   entries(runId: number, after: number, limit: number): readonly LogRow[];
+  /** The last fact at or before `seq`. */
+  tail(runId: number, seq: number): Tail | null;
+  /** One that is there is the same. */
+  addBlob(blob: Blob): void;
+  blob(hash: string): string | null;
 
   addInbox(runId: number, row: Omit<InboxRow, "row">): void;
   inbox(runId: number): readonly InboxRow[];

@@ -1,22 +1,14 @@
-import { type Interrupt, parseInterrupt } from "../log/entries.ts";
+import type { Interrupt } from "../log/entries.ts";
 import { isJsonObject } from "../protocol/json.ts";
-import type { Hash, Path, Uid } from "../protocol/words.ts";
+import type { Path, Uid } from "../protocol/words.ts";
+import type { Blob } from "./blobs.ts";
+import type { Tail } from "./chain.ts";
 import { StoreDamagedError } from "./errors.ts";
-import type {
-  AliasRow,
-  Appending,
-  InboxRow,
-  LogRow,
-  NewRun,
-  QuestionRow,
-  RowQuery,
-  Rows,
-  RunChange,
-  RunRow,
-} from "./rows.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
+import { SqliteBlobs } from "./sqlite-blobs.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
-import { flag, jsonOf, jsonOrNull, numberOf, numberOrNull, textOf, textOrNull } from "./sqlite-values.ts";
-import type { Claim, Closed, KeyName, Query, Question, ThreadKey } from "./store.ts";
+import { flag, jsonOf, numberIn, numberOf, numberOrNull, textIn, textOf, textOrNull } from "./sqlite-values.ts";
+import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
 /**
  * A run's columns. Where its log ends stands in the log alone, so that an append changes no row; `sealed`, a bound from below that is moved
@@ -29,9 +21,11 @@ const RUN = `runs.*, ${HEAD} AS head,
 /** The tables as `sqlite-schema.ts` made them. Statements and mapping, no rule. */
 export class SqliteRows implements Rows {
   readonly #db: SqliteDatabase;
+  readonly #blobs: SqliteBlobs;
 
   constructor(db: SqliteDatabase) {
     this.#db = db;
+    this.#blobs = new SqliteBlobs(db);
   }
 
   threadId({ tenant, subject, agent, thread }: ThreadKey): number | null {
@@ -153,7 +147,13 @@ export class SqliteRows implements Rows {
     return rows.length;
   }
 
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+  names(before: number | null, limit: number): readonly { readonly id: number; readonly uid: Uid }[] {
+    return this.#db
+      .all("SELECT id, uid FROM runs WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", before, limit)
+      .map((row) => ({ id: numberOf(row, "id"), uid: textOf<Uid>(row, "uid") }));
+  }
+
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[] {
     const { where, values } = whereOf(query, before === null ? [] : [["id < ?", before]]);
     return this.#db
       .all(`SELECT ${RUN} FROM runs WHERE ${where} ORDER BY id DESC LIMIT ?`, ...values, limit)
@@ -161,15 +161,50 @@ export class SqliteRows implements Rows {
   }
 
   addEntries(runId: number, rows: readonly LogRow[]): void {
-    for (const { seq, at, text } of rows) {
-      this.#db.run("INSERT INTO log (run, seq, at, entry) VALUES (?, ?, ?, ?)", runId, seq, at, text);
+    for (const { seq, at, text, since, chain } of rows) {
+      this.#db.run(
+        "INSERT INTO log (run, seq, at, since, chain, entry) VALUES (?, ?, ?, ?, ?, ?)",
+        runId,
+        seq,
+        at,
+        since,
+        chain,
+        text,
+      );
     }
   }
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {
     return this.#db
-      .all("SELECT seq, at, entry FROM log WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?", runId, after, limit)
-      .map((row) => ({ seq: numberOf(row, "seq"), at: numberOf(row, "at"), text: textOf(row, "entry") }));
+      .all(
+        "SELECT seq, at, since, chain, entry FROM log WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
+        runId,
+        after,
+        limit,
+      )
+      .map((row) => ({
+        seq: numberOf(row, "seq"),
+        ...{ at: numberIn(row, "at"), since: numberIn(row, "since"), text: textIn(row, "entry") },
+        chain: row.chain === null ? null : textIn(row, "chain"),
+      }));
+  }
+
+  tail(runId: number, seq: number): Tail | null {
+    const row = this.#db.get(
+      `SELECT fact.seq, fact.chain FROM log AS last JOIN log AS fact ON fact.run = last.run AND fact.seq = last.seq - last.since
+       WHERE last.run = ? AND last.seq = ? AND fact.chain IS NOT NULL`,
+      runId,
+      seq,
+    );
+    return row === null ? null : { fact: numberOf(row, "seq"), chain: textOf(row, "chain") };
+  }
+
+  addBlob(blob: Blob): void {
+    this.#blobs.add(blob);
+  }
+
+  blob(hash: string): string | null {
+    return this.#blobs.text(hash);
   }
 
   addInbox(runId: number, { at, by, text }: Omit<InboxRow, "row">): void {
@@ -190,17 +225,22 @@ export class SqliteRows implements Rows {
   }
 
   question(id: string): QuestionRow | null {
-    return questionOrNull(this.#db.get("SELECT * FROM questions WHERE id = ?", id));
+    return this.#question("SELECT * FROM questions WHERE id = ?", id);
   }
 
   questionAt(runId: number, path: Path): QuestionRow | null {
-    return questionOrNull(
-      this.#db.get("SELECT * FROM questions WHERE run = ? AND path = ? AND kind = 'client-tool'", runId, path),
-    );
+    return this.#question("SELECT * FROM questions WHERE run = ? AND path = ? AND kind = 'client-tool'", runId, path);
+  }
+
+  #question(sql: string, ...values: SqlValue[]): QuestionRow | null {
+    const row = this.#db.get(sql, ...values);
+    return row === null ? null : this.#blobs.question(row);
   }
 
   openQuestions(runId: number): readonly QuestionRow[] {
-    return this.#db.all("SELECT * FROM questions WHERE run = ? AND closed IS NULL ORDER BY n", runId).map(questionRow);
+    return this.#db
+      .all("SELECT * FROM questions WHERE run = ? AND closed IS NULL ORDER BY n", runId)
+      .map((row) => this.#blobs.question(row));
   }
 
   addQuestion({ runId, openedAt, interrupt, closed, contested }: Omit<QuestionRow, "n">): void {
@@ -211,15 +251,15 @@ export class SqliteRows implements Rows {
       interrupt.kind,
       interrupt.path,
       openedAt,
-      JSON.stringify(interrupt),
-      closed === null ? null : JSON.stringify(closed),
+      this.#blobs.packed(interrupt),
+      closed && this.#blobs.packed(closed),
       JSON.stringify(contested),
     );
   }
 
   changeQuestion(n: number, { closed, contested }: Partial<Pick<QuestionRow, "closed" | "contested">>): void {
     if (closed !== undefined) {
-      this.#db.run("UPDATE questions SET closed = ? WHERE n = ?", closed && JSON.stringify(closed), n);
+      this.#db.run("UPDATE questions SET closed = ? WHERE n = ?", closed && this.#blobs.packed(closed), n);
     }
     if (contested !== undefined) {
       this.#db.run("UPDATE questions SET contested = ? WHERE n = ?", JSON.stringify(contested), n);
@@ -236,7 +276,7 @@ export class SqliteRows implements Rows {
         ...values,
         limit,
       )
-      .map((row) => ({ ...questionRow(row), run: runRow(row) }));
+      .map((row) => ({ ...this.#blobs.question(row), run: runRow(row) }));
   }
 
   alias(threadId: number, runId: string): AliasRow | null {
@@ -276,11 +316,13 @@ export class SqliteRows implements Rows {
 
   claim({ tenant, tool, key }: KeyName): Claim | null {
     const row = this.#db.get("SELECT * FROM claims WHERE tenant = ? AND tool = ? AND key = ?", tenant, tool, key);
-    return row === null ? null : claimRow(row);
+    return row === null ? null : this.#blobs.claim(row);
   }
 
   claimsOf(holder: Uid): readonly Claim[] {
-    return this.#db.all("SELECT * FROM claims WHERE holder = ? ORDER BY id", holder).map(claimRow);
+    return this.#db
+      .all("SELECT * FROM claims WHERE holder = ? ORDER BY id", holder)
+      .map((row) => this.#blobs.claim(row));
   }
 
   setClaim({ tenant, tool, key, argsHash, holder, state, output, until }: Claim): void {
@@ -295,7 +337,7 @@ export class SqliteRows implements Rows {
       holder.uid,
       holder.path,
       state,
-      output === undefined ? null : JSON.stringify(output),
+      output === undefined ? null : this.#blobs.packed(output),
       until,
     );
   }
@@ -348,7 +390,8 @@ function runRow(row: SqlRow): RunRow {
     turn: numberOf(row, "turn"),
     labels: jsonOf<RunRow["labels"]>(row, "labels", isJsonObject),
     createdAt: numberOf(row, "created_at"),
-    updatedAt: numberOf(row, "updated_at"),
+    // Of the log's last row: what is wrong with that is for whoever reads the log.
+    updatedAt: typeof row.updated_at === "number" ? row.updated_at : numberOf(row, "created_at"),
     head: numberOf(row, "head"),
     leg: numberOf(row, "leg"),
     legOpen: flag(row, "leg_open"),
@@ -362,42 +405,11 @@ function runRow(row: SqlRow): RunRow {
   };
 }
 
-function questionOrNull(row: SqlRow | null): QuestionRow | null {
-  return row === null ? null : questionRow(row);
-}
-
-function questionRow(row: SqlRow): QuestionRow {
-  return {
-    n: numberOf(row, "n"),
-    runId: numberOf(row, "run"),
-    openedAt: numberOf(row, "opened_at"),
-    interrupt: parseInterrupt(jsonOf(row, "interrupt", isJsonObject), { run: null, seq: null }),
-    closed: jsonOrNull<Closed>(row, "closed", isJsonObject),
-    contested: jsonOf<Question["contested"]>(row, "contested", Array.isArray),
-  };
-}
-
-function claimRow(row: SqlRow): Claim {
-  const output = jsonOrNull<NonNullable<Claim["output"]>>(row, "output", () => true);
-  return {
-    tenant: textOf(row, "tenant"),
-    tool: textOf(row, "tool"),
-    key: textOf(row, "key"),
-    argsHash: textOf<Hash>(row, "args_hash"),
-    holder: { uid: textOf<Uid>(row, "holder"), path: textOf<Path>(row, "path") },
-    state: textOf<Claim["state"]>(row, "state"),
-    ...(row.output === null ? {} : { output }),
-    until: numberOrNull(row, "until"),
-  };
-}
-
-function whereOf(query: RowQuery, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
+function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
   const { tenant, subject, agent, thread } = query;
-  const terms: [string, SqlValue][] = [...more];
-  if (tenant !== null) terms.push(["tenant = ?", tenant]);
+  const terms: [string, SqlValue][] = [...more, ["tenant = ?", tenant]];
   if (subject !== undefined) terms.push(["subject = ?", subject]);
   if (agent !== undefined) terms.push(["agent = ?", agent]);
   if (thread !== undefined) terms.push(["thread = ?", thread]);
-  if (terms.length === 0) return { where: "TRUE", values: [] };
   return { where: terms.map(([term]) => term).join(" AND "), values: terms.map(([, value]) => value) };
 }

@@ -8,7 +8,8 @@ const APPLICATION_ID = 0x50455244;
 /**
  * Version n is reached by the n-th text. A text that was released never changes: files in the field were made by it.
  *
- * The log is a rowid table with a short integer run id: without a rowid, bodies over 1 KB would spill into pages of their own.
+ * The log is a rowid table with a short integer run id: without a rowid, bodies over 1 KB would spill into pages of their own. Its text
+ * comes last, so that nothing else of a row stands behind a long one.
  */
 const MIGRATIONS: readonly string[] = [
   `
@@ -31,9 +32,10 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX runs_thread ON runs (thread_id, id);
   CREATE INDEX runs_listed ON runs (tenant, subject, id);
   CREATE TABLE log (
-    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, entry TEXT NOT NULL,
-    UNIQUE (run, seq)
+    id INTEGER PRIMARY KEY, run INTEGER NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, since INTEGER NOT NULL, chain TEXT,
+    entry TEXT NOT NULL, UNIQUE (run, seq)
   );
+  CREATE TABLE blobs (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, text TEXT NOT NULL);
   CREATE TABLE inbox (
     row INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, at REAL NOT NULL, by TEXT NOT NULL, item TEXT NOT NULL
   );

@@ -27,6 +27,18 @@ export function numberOrNull(row: SqlRow, column: string): number | null {
   return row[column] === null ? null : numberOf(row, column);
 }
 
+/** For a reader that checks the value and knows whose it is: what has another type becomes what no value of ours is. */
+export function numberIn(row: SqlRow, column: string): number {
+  const value = row[column];
+  return typeof value === "number" ? value : Number.NaN;
+}
+
+/** As {@link numberIn}. */
+export function textIn(row: SqlRow, column: string): string {
+  const value = row[column];
+  return typeof value === "string" ? value : "";
+}
+
 export function flag(row: SqlRow, column: string): boolean {
   return numberOf(row, column) !== 0;
 }
@@ -44,11 +56,7 @@ export function jsonOf<T>(row: SqlRow, column: string, fits: (value: unknown) =>
   return value as T;
 }
 
-export function jsonOrNull<T>(row: SqlRow, column: string, fits: (value: unknown) => boolean): T | null {
-  return row[column] === null ? null : jsonOf<T>(row, column, fits);
-}
-
-function damaged(column: string, value: unknown): StoreDamagedError {
+export function damaged(column: string, value: unknown): StoreDamagedError {
   return new StoreDamagedError(
     `column ${column} of a row holds ${typeof value === "string" ? "unreadable text" : typeof value}`,
   );

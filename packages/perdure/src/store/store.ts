@@ -257,8 +257,10 @@ export interface Query {
 /** What `verify` found. */
 export interface Verified {
   readonly runs: number;
+  /** Those that can be read. */
   readonly entries: number;
-  readonly faults: readonly { readonly run: Uid | null; readonly why: string }[];
+  /** Of a run the first one: `seq` is the entry, where it is one. `run` is `null` for what concerns the store. */
+  readonly faults: readonly { readonly run: Uid | null; readonly seq: number | null; readonly why: string }[];
 }
 
 /** Everything rejects with a `StoreError` when the store is closed, or when a commit fails. */
@@ -278,14 +280,16 @@ export interface EventStore {
   /**
    * One transaction: `decide` is called once with the thread as it is, has to be synchronous and pure, and what it says is done. If it throws,
    * nothing was written and the promise rejects with that.
+   *
+   * @throws PayloadTooLargeError when a part of what is to be kept of the request is over 4 MiB
    */
   post<M extends Meaning>(
     request: { readonly key: ThreadKey; readonly runId: string; readonly owner: string },
     decide: (view: ThreadView) => M,
   ): Promise<Posted<M>>;
-  /** The inbox's way to close a question: the same compare-and-set. */
+  /** The inbox's way to close a question: the same compare-and-set. @throws PayloadTooLargeError when the payload is over 4 MiB */
   answer(answer: Answer): Promise<Answered>;
-  /** @returns `finished`: too late, nothing was put; `none`: no such run */
+  /** @returns `finished`: too late, nothing was put; `none`: no such run @throws PayloadTooLargeError when the payload is over 4 MiB */
   put(uid: Uid, by: string, item: Outside): Promise<"put" | "finished" | "none">;
 
   /** The run that has been ready longest and has no valid lease, under the next epoch. */
@@ -294,7 +298,11 @@ export interface EventStore {
   nextReadyAt(): Promise<number | null>;
   /** @returns `null`: lost */
   renew(lease: Lease): Promise<Lease | null>;
-  /** Promise 2. Appends of one caller are committed in the order of their calls. */
+  /**
+   * Promise 2. Appends of one caller are committed in the order of their calls. A large value is kept once, whatever entries have it.
+   *
+   * @throws EntryError, NotJsonError, and PayloadTooLargeError when a payload is over 4 MiB; then nothing of the batch was appended
+   */
   append(lease: Lease, batch: Batch): Promise<Appended>;
   inbox(uid: Uid): Promise<readonly Inbox[]>;
   /** Takes a run away from its driver for good, with the cause. */
@@ -317,6 +325,6 @@ export interface EventStore {
   runs(query: Query): Promise<Page<Run>>;
   /** Open questions, oldest first; client calls are not among them. */
   questions(query: Query): Promise<Page<Question & { readonly run: Run }>>;
-  /** Reads everything; runs that cannot be read are set aside. */
+  /** Reads everything and recomputes each run's chain of hashes; runs that cannot be read, or are not what was appended, are set aside. */
   verify(): Promise<Verified>;
 }

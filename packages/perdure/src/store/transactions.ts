@@ -4,10 +4,12 @@
  *
  * The numbers cite the invariants of `store.ts`.
  */
-import { type Encoded, encodeEntry, type NewEntry } from "../log/entries.ts";
+import { checkRequest, type NewEntry } from "../log/entries.ts";
 import { toJson } from "../protocol/json.ts";
+import { checkPayload } from "../protocol/payload.ts";
 import type { Uid } from "../protocol/words.ts";
 import { changeClaim } from "./claims.ts";
+import { addEntries, type Stored, stored } from "./log-rows.ts";
 import { applyEntry } from "./projection.ts";
 import type { Appending, RunChange, RunRow } from "./rows.ts";
 import type {
@@ -30,7 +32,7 @@ import { covers } from "./store.ts";
 import { misused, Refused, type Tx } from "./tx.ts";
 import { isRequest, publicRun, viewOf } from "./views.ts";
 
-export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Encoded[]): Appended {
+export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Stored[]): Appended {
   const run = tx.rows.appending(lease.uid, lease.epoch);
   if (run === null) throw new Refused({ is: "fenced" });
   const requests = takeInbox(tx, run, batch.taken ?? []);
@@ -59,12 +61,9 @@ function takeInbox(tx: Tx, run: Appending, taken: readonly number[]): number {
 }
 
 /** Appends to the log (1) and moves the rows that the entries speak of. */
-function record(tx: Tx, run: Appending, entries: readonly Encoded[]): RunChange {
+function record(tx: Tx, run: Appending, entries: readonly Stored[]): RunChange {
   const first = run.head + 1;
-  tx.rows.addEntries(
-    run.id,
-    entries.map(({ text }, i) => ({ seq: first + i, at: tx.at, text })),
-  );
+  addEntries(tx.rows, run, tx.at, entries);
   const change: RunChange = {};
   for (const [i, { entry }] of entries.entries()) Object.assign(change, applyEntry(tx, run, entry, first + i));
   return change;
@@ -190,7 +189,7 @@ function beginRun(
     waitsForKey: null,
     aside: null,
   });
-  const change = record(tx, run, first.map(encodeEntry));
+  const change = record(tx, run, first.map(stored));
   tx.rows.changeRun(run.id, change);
   tx.news.push({ run: run.uid }, { thread: key });
   return lease;
@@ -216,6 +215,8 @@ function goOn(
   if (meaning.is === "leg") {
     if (run.legOpen || tx.rows.inbox(run.id).some(isRequest)) throw misused(`a leg of run ${run.uid} is open or due`);
     if (run.outcome !== null) throw misused(`run ${run.uid} is finished`);
+    // The driver is to find nothing in its inbox that the log does not take.
+    checkRequest(meaning.request);
     for (const message of meaning.request.messages) tx.rows.addMessage(threadId, message.id);
     addInbox(tx, run, meaning.request.principal.subject, { kind: "request", request: meaning.request });
     wake(tx, run);
@@ -227,6 +228,7 @@ function goOn(
 }
 
 export function answer(tx: Tx, { interrupt, by, ...reply }: Answer): Answered {
+  checkPayload(reply.payload, `the answer to interrupt ${interrupt}`);
   const question = tx.rows.question(interrupt);
   const run = question === null ? null : tx.rows.runOf(question.runId);
   if (question === null || run === null || run.tenant !== by.tenant) return { is: "none" };
@@ -256,6 +258,7 @@ export function put(tx: Tx, uid: Uid, by: string, item: Outside): "put" | "finis
   const run = tx.rows.run(uid);
   if (run === null) return "none";
   if (run.outcome !== null) return "finished";
+  if ("payload" in item) checkPayload(item.payload, `the payload of a ${item.kind} to run ${uid}`);
   addInbox(tx, run, by, item);
   wake(tx, run);
   return "put";

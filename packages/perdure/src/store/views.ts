@@ -1,7 +1,8 @@
-import { type Added, parseAdded, parseEntry, parseRequest } from "../log/entries.ts";
+import { type Added, parseAdded, parseRequest } from "../log/entries.ts";
 import { isJsonObject } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import { StoreDamagedError } from "./errors.ts";
+import { readEntry } from "./log-rows.ts";
 import type { AliasRow, InboxRow, QuestionRow, Rows, RunRow } from "./rows.ts";
 import type { Inbox, Question, Run, ThreadView } from "./store.ts";
 
@@ -61,7 +62,7 @@ function addedBy(rows: Rows, alias: AliasRow, run: RunRow): Added {
   if (alias.added !== null) return parseAdded(parseJson(alias.added), { run: run.uid, seq: alias.seq });
   const seq = alias.seq ?? -1;
   const [row] = rows.entries(run.id, seq - 1, 1);
-  const entry = row === undefined ? null : parseEntry(row.text, { run: run.uid, seq, at: row.at });
+  const entry = row?.seq === seq ? readEntry(rows, run.uid, row) : null;
   if (entry?.kind !== "leg.started") throw new StoreDamagedError(`entry ${seq} of run ${run.uid} is not a leg.started`);
   const { messages, results, resume } = entry.request ?? { messages: [], results: [], resume: [] };
   return { messages, results, resume };

@@ -1,13 +1,11 @@
 import { type Json, NotJsonError, toJson } from "../protocol/json.ts";
+import { MAX_PAYLOAD_BYTES, payloadOver } from "../protocol/payload.ts";
 import type { Schema } from "../protocol/schema.ts";
 import { type Issue, type Validated, validate } from "../protocol/validate.ts";
 import type { ToolDefinition } from "./definition.ts";
 import { HandlerError, InvalidAnswer, InvalidInput, InvalidOutput, ToolDefinitionError } from "./errors.ts";
 import { isSuspension } from "./outcome.ts";
 import { salvage } from "./salvage.ts";
-
-/** How large the JSON text of an input or output may be, in bytes of UTF-8. The log refuses larger ones, and after a body that is too late. */
-const MAX_PAYLOAD_BYTES = 4 * 1024 * 1024;
 
 /** What lies between a tool's typed functions and JSON: each way a value crosses, and the error when it cannot. */
 export interface Boundary {
@@ -155,7 +153,7 @@ type Read =
   | { readonly ok: true; readonly value: Json }
   | { readonly ok: false; readonly issues: readonly Issue[]; readonly cause?: unknown };
 
-/** A value as JSON of a size that the log takes. */
+/** A value as JSON of a size that the log takes: it refuses larger ones, and after a body that is too late. */
 function readJson(raw: unknown): Read {
   let value: Json;
   try {
@@ -167,17 +165,12 @@ function readJson(raw: unknown): Read {
         : { path: "", message: "it cannot be read as JSON" };
     return { ok: false, issues: [issue], cause };
   }
-  const bytes = byteLength(JSON.stringify(value));
-  if (bytes <= MAX_PAYLOAD_BYTES) return { ok: true, value };
+  const bytes = payloadOver(value);
+  if (bytes === null) return { ok: true, value };
   return {
     ok: false,
     issues: [{ path: "", message: `it has ${bytes} bytes of JSON; ${MAX_PAYLOAD_BYTES} are allowed` }],
   };
-}
-
-function byteLength(text: string): number {
-  // Most texts are so short that they cannot reach the limit in any encoding: no need to encode them.
-  return text.length * 3 <= MAX_PAYLOAD_BYTES ? text.length : new TextEncoder().encode(text).byteLength;
 }
 
 function valid(value: unknown): Validated<unknown> {

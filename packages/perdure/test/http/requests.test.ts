@@ -87,6 +87,28 @@ describe("a request that is not one", () => {
     expect((await ask(at, { body: [JSON.stringify(run).slice(0, 9), JSON.stringify(run).slice(9)] })).status).toBe(200);
   });
 
+  it("413 PAYLOAD_TOO_LARGE for a state or a message that the log does not take, and no run comes of it", async () => {
+    const onError = vi.fn();
+    const { at, url } = await serveEcho({ onError });
+    const text = "x".repeat(4 * 1024 * 1024);
+    for (const [what, more] of [
+      ["state of the request", { state: { text } }],
+      ["messages of the request", { messages: [{ id: "u", role: "user", content: text }] }],
+      ["forwardedProps of the request", { forwardedProps: { text } }],
+    ] as const) {
+      const refused = refusal(await ask(at, { body: JSON.stringify({ ...run, ...more }) }));
+      expect(refused).toMatchObject({ status: 413, code: "PAYLOAD_TOO_LARGE", message: expect.stringContaining(what) });
+    }
+    expect(JSON.parse((await ask(`${url}/runs`, { method: "GET" })).text)).toEqual({ runs: [] });
+    expect(onError).not.toHaveBeenCalled();
+    const fits = JSON.stringify({
+      ...run,
+      state: { text: text.slice(100) },
+      messages: [{ id: "u", role: "user", content: text.slice(100) }],
+    });
+    expect((await ask(at, { body: fits })).status).toBe(200);
+  });
+
   it("422 STATE_INVALID for a state that does not fit the agent's schema, with details", async () => {
     const board = { schema: z.object({ tasks: z.array(z.string()) }), initial: () => ({ tasks: [] }) };
     const strict = agent({ name: "strict", state: board, run: async () => {} });

@@ -33,6 +33,7 @@ import {
   uid,
   yes,
 } from "./builders.ts";
+import { largeValues } from "./large-values.ts";
 
 /** How a store under test is made, and made again over what it kept. */
 export interface Medium {
@@ -760,6 +761,8 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         expect(await store.verify()).toEqual({ runs: 2, entries: 6, faults: [] });
       });
     });
+
+    describe("large values", () => largeValues({ store: () => store, reopen }));
 
     test("what was appended is there after reopening, and its lease is void", async () => {
       const lease = await begin(store, "u1", { more: [asks("i1")] });

@@ -35,7 +35,7 @@ type Command =
   | { do: "put"; run: number }
   | { do: "claim" | "reopen" }
   | { do: "tick"; ms: number }
-  | { do: "renew" | "work" | "frames" | "ask" | "take" | "finish"; lease: number }
+  | { do: "renew" | "work" | "large" | "frames" | "ask" | "take" | "finish"; lease: number }
   | { do: "park"; lease: number; wake: boolean; key: boolean }
   | { do: "key"; lease: number; to: ClaimChange["to"]; path: number }
   | { do: "aside"; run: number };
@@ -65,7 +65,7 @@ const command: fc.Arbitrary<Command> = fc.oneof(
   {
     weight: 10,
     arbitrary: fc.record({
-      do: fc.constantFrom("renew", "work", "frames", "ask", "ask", "take", "take", "finish"),
+      do: fc.constantFrom("renew", "work", "large", "frames", "ask", "ask", "take", "take", "finish"),
       ...lease,
     }),
   },
@@ -187,6 +187,8 @@ class World {
     switch (command.do) {
       case "work":
         return { entries: [memo(this.clock.ms), delta("a")] };
+      case "large":
+        return { entries: [{ kind: "memo", transformer: "t", value: [{ large: "v".repeat(70_000) }, this.clock.ms] }] };
       case "frames":
         return { entries: [delta("a"), delta("b")] };
       case "ask": {
