@@ -6,7 +6,6 @@ import type {
   LogRow,
   NewRun,
   QuestionRow,
-  RowQuery,
   Rows,
   RunChange,
   RunRow,
@@ -119,7 +118,7 @@ export class MemoryRows implements Rows {
     return held.length;
   }
 
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[] {
     const found: RunRow[] = [];
     for (let id = Math.min(before ?? this.#runs.length, this.#runs.length) - 1; id >= 0 && found.length < limit; id--) {
       const run = this.#runs[id];
@@ -274,12 +273,13 @@ export class MemoryRows implements Rows {
   }
 }
 
-function matches(run: RunRow, query: RowQuery): boolean {
+function matches(run: RunRow, query: Query): boolean {
   return (
     (query.tenant === null || run.tenant === query.tenant) &&
     (query.subject === undefined || run.subject === query.subject) &&
     (query.agent === undefined || run.agent === query.agent) &&
-    (query.thread === undefined || run.thread === query.thread)
+    (query.thread === undefined || run.thread === query.thread) &&
+    (query.run === undefined || run.uid === query.run)
   );
 }
 

@@ -2,16 +2,12 @@ import type { Interrupt } from "../log/entries.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { Claim, Closed, KeyName, Query, Question, Run, ThreadKey } from "./store.ts";
 
-/** As `Query`; `tenant: null` means all of them, which no caller from outside may ask for. */
-export type RowQuery = Omit<Query, "tenant"> & { readonly tenant: string | null };
-
 /** A run with what only the store needs to know. `id` orders runs by their beginning. */
 export interface RunRow extends Run {
   readonly id: number;
   readonly threadId: number | null;
   /** When its lease expires. */
   readonly until: number;
-  readonly waitsForKey: KeyName | null;
 }
 
 /** A run that has no entry yet. */
@@ -80,7 +76,7 @@ export interface Rows {
   /** Of `owner`, or of everybody. @returns how many */
   voidLeases(owner: string | null): number;
   /** Newest first, of those with an id below `before`. */
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[];
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[];
 
   /** Moves the run's `head` and `updatedAt`. */
   addEntries(runId: number, rows: readonly LogRow[]): void;

@@ -9,7 +9,6 @@ import type {
   LogRow,
   NewRun,
   QuestionRow,
-  RowQuery,
   Rows,
   RunChange,
   RunRow,
@@ -143,7 +142,7 @@ export class SqliteRows implements Rows {
     return rows.length;
   }
 
-  runs(query: RowQuery, before: number | null, limit: number): readonly RunRow[] {
+  runs(query: Query, before: number | null, limit: number): readonly RunRow[] {
     const { where, values } = whereOf(query, before === null ? [] : [["id < ?", before]]);
     return this.#db
       .all(`SELECT ${RUN} FROM runs WHERE ${where} ORDER BY id DESC LIMIT ?`, ...values, limit)
@@ -381,13 +380,14 @@ function claimRow(row: SqlRow): Claim {
   };
 }
 
-function whereOf(query: RowQuery, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
-  const { tenant, subject, agent, thread } = query;
+function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
+  const { tenant, subject, agent, thread, run } = query;
   const terms: [string, SqlValue][] = [...more];
   if (tenant !== null) terms.push(["tenant = ?", tenant]);
   if (subject !== undefined) terms.push(["subject = ?", subject]);
   if (agent !== undefined) terms.push(["agent = ?", agent]);
   if (thread !== undefined) terms.push(["thread = ?", thread]);
+  if (run !== undefined) terms.push(["uid = ?", run]);
   if (terms.length === 0) return { where: "TRUE", values: [] };
   return { where: terms.map(([term]) => term).join(" AND "), values: terms.map(([, value]) => value) };
 }

@@ -81,9 +81,9 @@ describe("/runs", () => {
       uid: expect.stringMatching(/^[0-9a-f-]{36}$/),
       ...{ agent: "echo", thread: second.threadId, turn: 1, labels: {}, leg: 1, legOpen: false },
       ...{ createdAt: expect.any(Number), updatedAt: expect.any(Number), head: expect.any(Number) },
-      ...{ state: "success", outcome: "success", aside: null },
+      ...{ state: "success", outcome: "success", aside: null, waitsFor: null, wakesAt: null, waitsForKey: null },
     });
-    expect(await get(`${server.url}/runs/${runs[0]?.uid}`, ANN)).toEqual({ run: runs[0] });
+    expect(await get(`${server.url}/runs/${runs[0]?.uid}`, ANN)).toEqual({ run: runs[0], inbox: [], heldBy: null });
   });
 
   it("pages, and filters by agent and thread", async () => {
@@ -140,7 +140,9 @@ describe("/runs", () => {
       const routes: readonly (readonly [method: string, of: (name: string) => string, name: string, none: string])[] = [
         ["GET", (run) => `/runs/${run}`, uid ?? "", nowhere],
         ["GET", (run) => `/runs/${run}/log`, uid ?? "", nowhere],
+        ["GET", (run) => `/runs/${run}/stream`, uid ?? "", nowhere],
         ["POST", (run) => `/runs/${run}/cancel`, uid ?? "", nowhere],
+        ["POST", (run) => `/runs/${run}/abandon`, uid ?? "", nowhere],
         ["POST", (interrupt) => `/inbox/${interrupt}`, id ?? "", "nothing"],
         ["GET", (thread) => `/threads/${thread}/stream`, body.threadId, "nowhere"],
       ];
@@ -252,7 +254,7 @@ describe("the inbox", () => {
     const taken = await answer(yes);
     expect([taken.status, JSON.parse(taken.text)]).toEqual([
       200,
-      { interrupt: { id: question.id, state: "answered" } },
+      { interrupt: { id: question.id, run: question.run, state: "answered" } },
     ]);
     expect(await done()).toBe("success");
     expect(ledger).toEqual([9000]);
