@@ -12,7 +12,7 @@ import { eventStreamResponse, sentStream } from "./event-stream.ts";
 import { logEntries } from "./log-entries.ts";
 import { problem } from "./problem.ts";
 import { isJson, readJsonBody } from "./read-body.ts";
-import { listRuns, RUN_STATES, showDetail, showQuestion, showRun } from "./shown.ts";
+import { listRuns, RUN_STATES, refusedAside, showDetail, showQuestion, showRun } from "./shown.ts";
 
 export interface Env {
   Variables: { principal: Principal };
@@ -59,7 +59,7 @@ export function addControlPlane(
     const over = anyOf(gone.signal, signal);
     const follow = c.req.query("follow") === "1" ? over.signal : undefined;
     const entries = logEntries(store, run.uid, Number.isInteger(after) ? after : -1, follow);
-    const body = lines(entries, { left: () => gone.abort(), over: over.release });
+    const body = lines(entries, { left: () => gone.abort(), over: () => over.release() });
     return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
   });
   app.get("/runs/:uid/stream", async (c) => {
@@ -74,7 +74,7 @@ export function addControlPlane(
     app.post(`/runs/:uid/${kind}`, async (c) => {
       const run = await ownRun(c);
       if (run instanceof Response) return run;
-      if (run.aside !== null) return problem(409, "RUN_SET_ASIDE", setAside(run.uid, kind), { details: run.aside });
+      if (run.aside !== null) return problem(409, "RUN_SET_ASIDE", refusedAside(run.uid, kind), { details: run.aside });
       const put = await store.put(run.uid, c.get("principal").subject, { kind });
       const after = await showRun(store, (await store.run(run.uid)) ?? run, now());
       return c.json({ run: after }, put === "put" ? 202 : 200);
@@ -159,11 +159,6 @@ function readReply(body: unknown): Reply | undefined {
   const { status, payload } = body;
   if (status !== "resolved" && status !== "cancelled") return undefined;
   return payload === undefined ? { status } : { status, payload };
-}
-
-/** Why nothing can be put into a run that no driver gets. */
-export function setAside(uid: Uid, kind: "cancel" | "abandon"): string {
-  return `run ${uid} is set aside, so nobody is there to ${kind} it: restore the store from a backup`;
 }
 
 /** One JSON entry a line. `left` is called when the reader goes, `over` when there is nothing more to send. */

@@ -135,3 +135,8 @@ export function showQuestion({ uid, interrupt, openedAt, run }: Question & { rea
     ...(expiresAt !== null && { expiresAt }),
   };
 }
+
+/** Why nothing can be put into a run that no driver gets. */
+export function refusedAside(uid: Uid, kind: "cancel" | "abandon"): string {
+  return `run ${uid} is set aside, so nobody is there to ${kind} it: restore the store from a backup`;
+}

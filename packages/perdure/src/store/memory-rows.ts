@@ -1,15 +1,5 @@
 import type { Path, Uid } from "../protocol/words.ts";
-import type {
-  AliasRow,
-  Appending,
-  InboxRow,
-  LogRow,
-  NewRun,
-  QuestionRow,
-  Rows,
-  RunChange,
-  RunRow,
-} from "./rows.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
 /** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */

@@ -2,17 +2,7 @@ import { parseInterrupt } from "../log/entries.ts";
 import { isJsonObject } from "../protocol/json.ts";
 import type { Hash, Path, Uid } from "../protocol/words.ts";
 import { StoreDamagedError } from "./errors.ts";
-import type {
-  AliasRow,
-  Appending,
-  InboxRow,
-  LogRow,
-  NewRun,
-  QuestionRow,
-  Rows,
-  RunChange,
-  RunRow,
-} from "./rows.ts";
+import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
 import { flag, jsonOf, jsonOrNull, numberOf, numberOrNull, textOf, textOrNull } from "./sqlite-values.ts";
 import type { Claim, Closed, KeyName, Query, Question, ThreadKey } from "./store.ts";

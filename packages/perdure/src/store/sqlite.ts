@@ -167,7 +167,10 @@ class SqliteEngine implements Engine {
 
   #refuseOlder(db: SqliteDatabase): void {
     if (checkSchema(db) >= SCHEMA_VERSION) return;
-    throw new StoreError("STORE_TOO_OLD", `store ${this.file} has an older schema: open it once to drive, to upgrade it`);
+    throw new StoreError(
+      "STORE_TOO_OLD",
+      `store ${this.file} has an older schema: open it once to drive, to upgrade it`,
+    );
   }
 }
 
