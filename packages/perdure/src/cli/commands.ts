@@ -99,9 +99,11 @@ function logLine(entry: Entry, began: number, { colours }: Report): string {
 
 export function why(uid: string): Command {
   return async (access, report, now) => {
-    const detail = await access.detail(uid);
+    const before = await access.detail(uid);
+    const log = await readLog(access, before.run);
+    // A server that cannot read a log sets its run aside with the cause: that says more than a stream that broke off.
+    const detail = "broken" in log.state ? await access.detail(uid) : before;
     const { run } = detail;
-    const log = await readLog(access, run);
     const reasons = explain(detail, log, now());
     if (report.isJson) {
       report.json({ ...detail, reasons });

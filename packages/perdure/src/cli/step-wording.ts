@@ -43,9 +43,21 @@ export function failuresOf(state: RunState, step: StepState, now: number, subjec
   if (last === undefined) return "";
   const times = failed.length === 1 ? "once" : `${failed.length} times, the last time`;
   const how = `${last.error.code}: ${short(last.error.message, 300)}`;
+  return sentence(`${upper(subject)} failed ${times} ${ago(last.at, now)} with ${how}`);
+}
+
+/** How it ended for good with an error. */
+export function endOf(state: RunState, step: StepState): string {
+  const { finished, attempts } = step;
+  if (finished?.status !== "error") return "";
+  const tries = attempts.length === 1 ? "its only attempt" : `${attempts.length} attempts`;
   return sentence(
-    `${subject.charAt(0).toUpperCase()}${subject.slice(1)} failed ${times} ${ago(last.at, now)} with ${how}`,
+    `${upper(stepOf(state, step))} ended with ${finished.error.code}, after ${tries}: ${short(finished.error.message, 300)}`,
   );
+}
+
+export function upper(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** The key under which its last attempt acted. */

@@ -8,7 +8,7 @@ import type { RunState, StepState } from "../log/fold.ts";
 import { modelOutput } from "../log/model-output.ts";
 import type { Path } from "../protocol/words.ts";
 import { afterExpiry, answerLines } from "./answer-lines.ts";
-import { callOf, failuresOf, keyOf, stepOf } from "./step-wording.ts";
+import { callOf, endOf, failuresOf, keyOf, stepOf, upper } from "./step-wording.ts";
 import { ago, jsonText, quoted, sentence, short, span } from "./wording.ts";
 
 export type ReasonKind =
@@ -48,8 +48,8 @@ export interface Log {
 export function explain(detail: ShownDetail, log: Log, now: number): readonly Reason[] {
   const { run } = detail;
   const { state } = log;
-  if (run.aside !== null) return [setAside(detail, log)];
-  if ("broken" in state) return [{ kind: "set-aside", says: unreadable(log, state.broken), next: [["verify"]] }];
+  if (run.aside !== null) return [setAside(detail)];
+  if ("broken" in state) return [{ kind: "set-aside", says: unreadable(state.broken), next: [["verify"]] }];
   const open = [...state.interrupts.values()].filter(({ id }) => !isAnswered(detail, id));
   const questions = open.map((interrupt) => question(state, log.entries, interrupt, now));
   if (state.finished !== null)
@@ -69,21 +69,20 @@ function isAnswered({ inbox: items }: ShownDetail, id: string): boolean {
   return items.some(({ kind, interrupt }) => kind === "answer" && interrupt === id);
 }
 
-function setAside({ run }: ShownDetail, { entries, state }: Log): Reason {
-  const read = "broken" in state ? ` ${entries.length} of its ${run.head + 1} entries can be read.` : "";
+function setAside({ run }: ShownDetail): Reason {
   return {
     kind: "set-aside",
     says:
-      `It is set aside, because its log cannot be read: ${sentence(short(run.aside ?? "", 600))}${read} ` +
+      `It is set aside, because its log cannot be read: ${sentence(short(run.aside ?? "", 600))} ` +
       "No driver gets it and nothing of it is guessed; all other runs go on.",
     next: [["verify"]],
   };
 }
 
-function unreadable({ entries }: Log, broken: string): string {
+function unreadable(broken: string): string {
   return (
-    `Its log makes no sense from entry ${entries.length} on, and nobody has set it aside yet: ${sentence(short(broken, 600))} ` +
-    "Its driver will set it aside when it reads this."
+    `Its log cannot be read, and nobody has set it aside yet: ${sentence(short(broken, 600))} ` +
+    "Its driver will set it aside when it reads this; all other runs go on."
   );
 }
 
@@ -95,22 +94,25 @@ function ended(state: RunState, finished: Fact<"run.finished">, entries: readonl
   const unresolved = finished.unresolved.map(
     (path) => ` Whether ${callOf(state, state.steps.get(path))} has happened, nobody knew when it ended.`,
   );
-  return { kind: "ended", says: `${how(state, finished, { entries, when, now })}${unresolved.join("")}`, next: [] };
+  return { kind: "ended", says: `${how(state, finished, { entries, when })}${unresolved.join("")}`, next: [] };
 }
 
 function how(
   state: RunState,
   finished: Fact<"run.finished">,
-  { entries, when, now }: { readonly entries: readonly Entry[]; readonly when: string; readonly now: number },
+  { entries, when }: { readonly entries: readonly Entry[]; readonly when: string },
 ): string {
   switch (finished.outcome) {
     case "success":
       return `It ended well ${when}.${outputText(state, finished)}`;
     case "failed": {
       const { code = "INTERNAL", message = "" } = finished.error ?? {};
-      const steps = [...state.steps.values()].filter(({ attempts }) => attempts.at(-1)?.failed !== undefined);
-      const last = steps.findLast(({ finished: end }) => end?.status !== "ok");
-      return `It failed ${when}: ${sentence(`${code}: ${short(message, 400)}`)}${last === undefined ? "" : ` ${failuresOf(state, last, now)}`}`;
+      const steps = [...state.steps.values()];
+      const last =
+        steps.findLast(({ finished: end }) => end?.status === "error" && end.error.code === code) ??
+        steps.findLast(({ finished: end }) => end?.status === "error");
+      const which = last === undefined ? "" : ` ${endOf(state, last)}`;
+      return `It failed ${when}: ${sentence(`${code}: ${short(message, 400)}`)}${which}`;
     }
     case "cancelled":
       return `${takenBy(entries, "cancel") ?? "Somebody"} cancelled it; it ended ${when}.`;
@@ -292,8 +294,4 @@ function goingOn({ run }: ShownDetail, { leg }: RunState, now: number): readonly
         ? `It is about to go on. ${last}.`
         : `It is at rest until its client's next request. ${last}.`;
   return [{ kind: "running", says, next: [["log", run.uid, "--follow"]] }];
-}
-
-function upper(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
