@@ -43,6 +43,7 @@ export class HttpAccess implements Access {
     const response = await this.#ask(`runs/${encodeURIComponent(uid)}/log?after=${after}${follow ? "&follow=1" : ""}`);
     if (!response.ok) await this.#refused(response, noRun(uid));
     let last = after;
+    let hasEnded = false;
     let rest = "";
     const decoder = new TextDecoder();
     try {
@@ -53,6 +54,7 @@ export class HttpAccess implements Access {
           const entry = JSON.parse(line) as Entry;
           yield entry;
           last = entry.seq;
+          hasEnded ||= entry.kind === "run.finished";
         }
       }
     } catch (cause) {
@@ -62,6 +64,17 @@ export class HttpAccess implements Access {
         ...{ cause, next: ["why", uid] },
       });
     }
+    if (!follow || hasEnded || this.#over.signal.aborted) return;
+    // A server that stops ends its streams in order, and the run is not over by that.
+    const { run } = await this.detail(uid);
+    if (run.outcome !== null || run.aside !== null) return;
+    throw new CommandError(
+      "LOG_CUT",
+      `the server has stopped behind entry ${last} of run ${uid}, which goes on later`,
+      {
+        next: ["log", uid, "--follow", "--after", String(last)],
+      },
+    );
   }
 
   async questions(query: ListQuery) {

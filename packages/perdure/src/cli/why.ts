@@ -149,7 +149,7 @@ function inbox({ inbox: items }: ShownDetail, now: number): readonly Reason[] {
   return items.map(({ kind, by, at, interrupt }) => ({
     kind: "inbox",
     says:
-      `${kind === "answer" ? `An answer to ${interrupt}` : `A ${kind}`} by ${short(by, 80)} came in ${ago(at, now)} and waits to be taken: ` +
+      `${kind === "answer" ? `An answer to ${short(interrupt ?? "", 200)}` : withArticle(kind)} by ${short(by, 80)} came in ${ago(at, now)} and waits to be taken: ` +
       "a driver does that at once, or when a server opens the store again.",
     ...(interrupt !== undefined && { interrupt }),
     next: [],
@@ -294,4 +294,8 @@ function goingOn({ run }: ShownDetail, { leg }: RunState, now: number): readonly
         ? `It is about to go on. ${last}.`
         : `It is at rest until its client's next request. ${last}.`;
   return [{ kind: "running", says, next: [["log", run.uid, "--follow"]] }];
+}
+
+function withArticle(noun: string): string {
+  return `${/^[aeiou]/.test(noun) ? "An" : "A"} ${noun}`;
 }
