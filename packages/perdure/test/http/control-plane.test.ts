@@ -48,7 +48,7 @@ async function started(
   server: Served,
   name: string,
   headers: Readonly<Record<string, string>>,
-  body: { threadId: string },
+  body: { threadId: string; runId?: string },
 ) {
   const { response } = await open(`${server.url}/agents/${name}`, { headers, body: JSON.stringify(body) });
   response.resume();
@@ -122,6 +122,20 @@ describe("/runs", () => {
       ...["leg.finished", "frame", "run.finished"],
     ]);
     expect(entries.at(-1)).toMatchObject({ outcome: "success", output: "one" });
+  });
+
+  it("a run's stream is the prelude of that run, or exactly the rest behind a cursor of it", async () => {
+    const server = await served(echo);
+    const first = said("one");
+    const { text } = await ask(`${server.url}/agents/echo`, { body: JSON.stringify(first) });
+    await started(server, "echo", json, { ...said("two"), threadId: first.threadId, runId: "r2" });
+    const { runs } = await get<{ runs: ListedRun[] }>(`${server.url}/runs?thread=${first.threadId}`);
+    const at = `${server.url}/runs/${runs.at(-1)?.uid}/stream`;
+    const whole = await ask(at, { method: "GET" });
+    expect(eventsOf(whole.text).at(-1)).toMatchObject({ type: "RUN_FINISHED", result: "one" });
+    const cursor = /^id: (.*)$/m.exec(text)?.[1] ?? "";
+    const rest = await ask(`${at}?after=${cursor}`, { method: "GET" });
+    expect(eventsOf(rest.text)).toEqual(eventsOf(text).slice(1));
   });
 
   it("somebody else's run, thread or question looks like one that is not there", async () => {
