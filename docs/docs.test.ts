@@ -3,6 +3,7 @@ import { fileURLToPath } from "node:url";
 import type { Served } from "perdure";
 import ts from "typescript";
 import { describe, expect, it } from "vitest";
+import { perdure } from "../packages/perdure/src/cli/program.ts";
 import { blocksOf } from "./blocks.ts";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
@@ -35,6 +36,35 @@ describe("the code on the pages", () => {
 
   it.each(ofPages.map((block) => [block.name, block] as const))("runs: %s", async (_, { file }) => {
     await import(file);
+  });
+});
+
+describe("docs/command.md", () => {
+  it("shows what the command says", async () => {
+    const block = ofPages.find(({ name }) => name === "docs/command.md, A run that waits");
+    const { server } = (await import(block?.file ?? "")) as { server: Served };
+    const said: string[] = [];
+    const say = async (line: string): Promise<string> => {
+      const output = { out: (text: string) => void said.push(text), err: (text: string) => void said.push(text) };
+      said.length = 0;
+      await perdure(line.split(" ").slice(1), {
+        ...{ output: { ...output, isColoured: false }, env: {}, version: "", stop: new AbortController().signal },
+      });
+      return said.join("");
+    };
+    const uid = /[0-9a-f-]{36}/;
+    const run = uid.exec(await say(`perdure ls --url ${server.url}`))?.[0] ?? "";
+    const [shown = ""] = [...readFileSync(`${root}docs/command.md`, "utf8").matchAll(/^```console\n(.*?)^```$/gms)].map(
+      ([, text]) => text,
+    );
+    const alike = (text: string) => text.replaceAll(/\d+ (ms|s) ago/g, "just now");
+    expect(shown.split(/^\$ /m)).toHaveLength(4);
+    for (const part of shown.split(/^\$ /m).slice(1)) {
+      const page = part.replaceAll("http://127.0.0.1:8787", server.url).replaceAll(new RegExp(uid, "g"), run);
+      const end = page.indexOf("\n");
+      expect(alike(await say(page.slice(0, end)))).toBe(alike(page.slice(end + 1)));
+    }
+    await server.close();
   });
 });
 

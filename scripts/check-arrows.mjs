@@ -37,8 +37,8 @@ const TESTING = "testing";
 
 /** @type {Record<string, readonly string[]>} */
 const FACES = { store: ["store/store.ts", "store/errors.ts"] };
-/** The one file that composes chooses among implementations. */
-const COMPOSER = "http/create-runtime.ts";
+/** What composes chooses among implementations: a runtime for whoever gives it none, and the command for a file that it is named. */
+const COMPOSERS = ["http/create-runtime.ts", "cli/file-access.ts"];
 
 const PURE_ROOMS = ["protocol", "tool", "log"];
 const PURE_PACKAGES = ["@ag-ui/core", "@standard-schema/spec", "canonicalize", "mutative", "typebox", "uuidv7", "zod"];
@@ -141,7 +141,7 @@ function refuseArrow(file, room, target, typesOnly) {
   const face = FACES[other];
   if (extent === undefined) return `${room} → ${other} is no arrow: ${room} may import ${describe(reachable)}`;
   if (extent === "types" && !typesOnly) return `${room} → ${other} is an arrow of types only: write "import type"`;
-  if (face && !face.includes(target) && file !== COMPOSER)
+  if (face && !face.includes(target) && !COMPOSERS.includes(file))
     return `${room} → ${target} is not allowed: of ${other}, other rooms see ${face.join(", ")}`;
   return null;
 }

@@ -1,8 +1,13 @@
 import { defineConfig } from "tsdown";
 
 export default defineConfig({
-  // The doors: each is an entry of "exports" in package.json.
-  entry: ["index", "emit", "log", "protocol", "sqlite", "testing"].map((door) => `src/${door}.ts`),
+  // The doors, each an entry of "exports" in package.json; and the command, its "bin".
+  entry: {
+    ...Object.fromEntries(
+      ["index", "emit", "log", "protocol", "sqlite", "testing"].map((door) => [door, `src/${door}.ts`]),
+    ),
+    cli: "src/cli/main.ts",
+  },
   format: "esm",
   platform: "neutral",
   target: "node20",

@@ -1,75 +1,104 @@
 /** The routes beside the streams: runs, their logs, the inbox. */
 import type { Context, Hono } from "hono";
-import { wireInterrupt } from "../log/interrupts.ts";
-import { isJsonObject, type Json } from "../protocol/json.ts";
+import type { Entry } from "../log/entries.ts";
+import { isJsonObject } from "../protocol/json.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import type { Engine } from "../runtime/engine.ts";
-import { isOf } from "../runtime/streams.ts";
-import type { Page, Question, Reply, Run } from "../store/store.ts";
+import { anyOf } from "../runtime/signals.ts";
+import { isOf, type Streams } from "../runtime/streams.ts";
+import type { Question, Reply, Run } from "../store/store.ts";
+import { eventStreamResponse, sentStream } from "./event-stream.ts";
+import { logEntries } from "./log-entries.ts";
 import { problem } from "./problem.ts";
 import { isJson, readJsonBody } from "./read-body.ts";
+import { listRuns, RUN_STATES, refusedAside, showDetail, showQuestion, showRun } from "./shown.ts";
 
 export interface Env {
   Variables: { principal: Principal };
 }
 
-export function addControlPlane(app: Hono<Env>, engine: Engine, bodyLimit: number): void {
+export interface ControlPlaneOptions {
+  readonly engine: Engine;
+  readonly streams: Streams;
+  /** Fires when this server stops. */
+  readonly signal: AbortSignal;
+  /** Bytes. */
+  readonly bodyLimit: number;
+  /** Milliseconds. */
+  readonly keepAlive: number;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+}
+
+export function addControlPlane(
+  app: Hono<Env>,
+  { engine, streams, signal, bodyLimit, keepAlive, now }: ControlPlaneOptions,
+): void {
+  const { store } = engine;
   app.get("/runs", async (c) => {
     await engine.open();
     const { tenant, subject } = c.get("principal");
-    const page = await engine.store.runs({
-      tenant,
-      subject,
-      ...pageQuery(c),
-      ...named(c, "agent"),
-      ...named(c, "thread"),
-    });
-    return c.json(listed("runs", page, publicRun));
+    const state = c.req.query("state");
+    if (state !== undefined && !RUN_STATES.some((known) => known === state)) {
+      return problem(400, "INPUT_INVALID", `there is no state "${state}"; there are ${RUN_STATES.join(", ")}`);
+    }
+    const query = { tenant, subject, ...pageQuery(c), ...named(c, "agent"), ...named(c, "thread") };
+    const { runs, next } = await listRuns(store, query, { state, now: now() });
+    return c.json({ runs, ...(next !== null && { next }) });
   });
   app.get("/runs/:uid", async (c) => {
     const run = await ownRun(c);
-    return run instanceof Response ? run : c.json({ run: publicRun(run) });
+    return run instanceof Response ? run : c.json(await showDetail(store, run, now()));
   });
   app.get("/runs/:uid/log", async (c) => {
     const run = await ownRun(c);
     if (run instanceof Response) return run;
-    const lines = logLines(engine, run.uid);
-    const encoder = new TextEncoder();
-    const body = new ReadableStream({
-      async pull(controller) {
-        const { done, value } = await lines.next();
-        if (done === true) controller.close();
-        else controller.enqueue(encoder.encode(value));
-      },
-    });
+    const after = Number(c.req.query("after") ?? -1);
+    const gone = new AbortController();
+    const over = anyOf(gone.signal, signal);
+    const follow = c.req.query("follow") === "1" ? over.signal : undefined;
+    const entries = logEntries(store, run.uid, Number.isInteger(after) ? after : -1, follow);
+    const body = lines(entries, { left: () => gone.abort(), over: () => over.release() });
     return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
   });
-  app.post("/runs/:uid/cancel", async (c) => {
+  app.get("/runs/:uid/stream", async (c) => {
     const run = await ownRun(c);
     if (run instanceof Response) return run;
-    const put = await engine.cancel(run.uid, c.get("principal").subject);
-    return c.json({ run: publicRun((await engine.store.run(run.uid)) ?? run) }, put === "put" ? 202 : 200);
+    const cursor = c.req.query("after") ?? c.req.header("last-event-id") ?? null;
+    const isFollowing = c.req.query("follow") === "1";
+    const batches = await sentStream(async (gone) => streams.ofRun(run, { cursor, isFollowing, gone }));
+    return await eventStreamResponse(batches, c.req.query("protocolVersion") ?? "1.0", keepAlive);
   });
+  for (const kind of ["cancel", "abandon"] as const) {
+    app.post(`/runs/:uid/${kind}`, async (c) => {
+      const run = await ownRun(c);
+      if (run instanceof Response) return run;
+      if (run.aside !== null) return problem(409, "RUN_SET_ASIDE", refusedAside(run.uid, kind), { details: run.aside });
+      const put = await store.put(run.uid, c.get("principal").subject, { kind });
+      const after = await showRun(store, (await store.run(run.uid)) ?? run, now());
+      return c.json({ run: after }, put === "put" ? 202 : 200);
+    });
+  }
 
   app.get("/inbox", async (c) => {
     await engine.open();
     const principal = c.get("principal");
-    const page = await engine.store.questions({
+    const { items, next } = await store.questions({
       tenant: principal.tenant,
       ...pageQuery(c),
       ...named(c, "agent"),
       ...named(c, "thread"),
     });
-    const items = page.items.filter((question) => mayAnswer(question.run, question, principal));
-    return c.json(listed("interrupts", { ...page, items }, publicQuestion));
+    const interrupts = items.filter((question) => mayAnswer(question.run, question, principal)).map(showQuestion);
+    return c.json({ interrupts, ...(next !== null && { next }) });
   });
   app.post("/inbox/:interrupt", async (c) => {
     await engine.open();
     const id = c.req.param("interrupt");
     const principal = c.get("principal");
-    const question = await engine.store.question(id);
-    const run = question === null ? null : await engine.store.run(question.uid);
+    const question = await store.question(id);
+    const run = question === null ? null : await store.run(question.uid);
     if (question === null || run === null || !mayAnswer(run, question, principal)) return noInterrupt(id);
     if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send the answer as application/json");
     const body = await readJsonBody(c.req.raw, bodyLimit);
@@ -81,7 +110,7 @@ export function addControlPlane(app: Hono<Env>, engine: Engine, bodyLimit: numbe
     switch (answered.is) {
       case "taken":
       case "covered":
-        return c.json({ interrupt: { id, state: answered.is === "taken" ? "answered" : "covered" } });
+        return c.json({ interrupt: { id, run: run.uid, state: answered.is === "taken" ? "answered" : "covered" } });
       case "refused":
         return problem(answered.status, answered.code, `the answer to interrupt ${id} is refused`, {
           details: answered.details,
@@ -103,7 +132,7 @@ export function addControlPlane(app: Hono<Env>, engine: Engine, bodyLimit: numbe
   async function ownRun(c: Context<Env>): Promise<Run | Response> {
     await engine.open();
     const uid = c.req.param("uid") ?? "";
-    const run = await engine.store.run(uid as Uid);
+    const run = await store.run(uid as Uid);
     if (run !== null && isOf(run, c.get("principal"))) return run;
     return problem(404, "RUN_NOT_FOUND", `there is no run ${uid}; GET /runs lists yours`);
   }
@@ -132,8 +161,29 @@ function readReply(body: unknown): Reply | undefined {
   return payload === undefined ? { status } : { status, payload };
 }
 
-async function* logLines(engine: Engine, uid: Uid): AsyncGenerator<string> {
-  for await (const entry of engine.store.read(uid, -1)) yield `${JSON.stringify(entry)}\n`;
+/** One JSON entry a line. `left` is called when the reader goes, `over` when there is nothing more to send. */
+function lines(
+  entries: AsyncGenerator<Entry, void>,
+  { left, over }: { readonly left: () => void; readonly over: () => void },
+): ReadableStream {
+  const encoder = new TextEncoder();
+  return new ReadableStream({
+    async pull(controller) {
+      try {
+        const { done, value } = await entries.next();
+        if (!done) return controller.enqueue(encoder.encode(`${JSON.stringify(value)}\n`));
+        controller.close();
+      } catch (error) {
+        controller.error(error);
+      }
+      over();
+    },
+    async cancel() {
+      left();
+      over();
+      await entries.return();
+    },
+  });
 }
 
 function pageQuery(c: Context): { readonly after?: string; readonly limit?: number } {
@@ -145,39 +195,4 @@ function pageQuery(c: Context): { readonly after?: string; readonly limit?: numb
 function named(c: Context, name: "agent" | "thread"): { readonly agent?: string; readonly thread?: string } {
   const value = c.req.query(name);
   return value === undefined ? {} : { [name]: value };
-}
-
-function listed<T, K extends string>(
-  name: K,
-  { items, next }: Page<T>,
-  shape: (item: T) => Json,
-): { readonly [key: string]: Json } {
-  return { [name]: items.map(shape), ...(next !== null && { next }) };
-}
-
-function publicRun(run: Run): Json {
-  const { uid, agent, thread, turn, labels, createdAt, updatedAt, head, leg, legOpen, outcome, aside } = run;
-  const state = outcome ?? (aside !== null ? "set aside" : run.readyAt === null ? "parked" : "running");
-  return { uid, agent, thread, turn, labels, createdAt, updatedAt, head, leg, legOpen, state, outcome, aside };
-}
-
-function publicQuestion({ uid, interrupt, openedAt, run }: Question & { readonly run: Run }): Json {
-  const { kind, audience, expiresAt } = interrupt;
-  const { id, reason, message, responseSchema, toolCallId } = wireInterrupt(interrupt);
-  return {
-    ...{
-      id,
-      run: uid,
-      thread: run.thread,
-      agent: run.agent,
-      kind,
-      reason,
-      message: message ?? "",
-      schema: (responseSchema ?? {}) as Json,
-      openedAt,
-    },
-    ...(toolCallId !== undefined && { toolCall: toolCallId }),
-    ...(audience !== null && { audience }),
-    ...(expiresAt !== null && { expiresAt }),
-  };
 }

@@ -116,7 +116,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     return postAgent(agent, c.req.raw, { ...common, principal: c.get("principal") });
   });
   app.on(["GET", "POST"], "/threads/:id/stream", (c) => threadStream(c, agents, common));
-  addControlPlane(app, engine, common.bodyLimit);
+  addControlPlane(app, { ...common, now: sources.now ?? Date.now });
   app.all("/agents/:agent", (c) =>
     agents.has(c.req.param("agent"))
       ? problem(405, "METHOD_NOT_ALLOWED", "an agent is run by POST with a RunAgentInput", {

@@ -3,7 +3,7 @@ import type { Interrupt } from "../log/entries.ts";
 import { isOperators } from "../log/interrupts.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import { validateSync } from "../protocol/validate.ts";
-import type { Answer } from "../store/store.ts";
+import type { Answer, Answered, EventStore } from "../store/store.ts";
 import { jsonSchema } from "../tool/json-schema.ts";
 
 export interface AnswerProblem {
@@ -22,6 +22,18 @@ export const EVERY_SCOPE = "*";
 export function resumeProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
   if (isOperators(question)) return forbidden(question, "it waits for an operator, who answers it in the inbox");
   return answerProblem(question, answer);
+}
+
+/** Answers a question from the inbox. @returns what is wrong with the answer, if anything */
+export async function answerQuestion(
+  store: EventStore,
+  answer: Answer,
+): Promise<Answered | (AnswerProblem & { readonly is: "refused" })> {
+  const question = await store.question(answer.interrupt);
+  // What the client's own tool says comes with the client's next request.
+  if (question === null || question.interrupt.kind === "client-tool") return { is: "none" };
+  const problem = question.closed === null ? answerProblem(question.interrupt, answer) : undefined;
+  return problem === undefined ? await store.answer(answer) : { ...problem, is: "refused" };
 }
 
 /** @returns why the answer is refused, or undefined */

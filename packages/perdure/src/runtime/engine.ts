@@ -13,9 +13,9 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { Message, RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
-import type { Answer, Answered, EventStore, Lease, Meaning, Posted, ThreadKey } from "../store/store.ts";
+import type { Answer, EventStore, Lease, Meaning, Posted, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
-import { type AnswerProblem, answerProblem } from "./answers.ts";
+import { answerQuestion } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
 import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
@@ -165,14 +165,9 @@ export class Engine {
     }
   }
 
-  /** Answers a question from the inbox. @returns what is wrong with the answer, if anything */
-  async answer(answer: Answer): Promise<Answered | (AnswerProblem & { readonly is: "refused" })> {
+  async answer(answer: Answer): ReturnType<typeof answerQuestion> {
     await this.open();
-    const question = await this.store.question(answer.interrupt);
-    // What the client's own tool says comes with the client's next request.
-    if (question === null || question.interrupt.kind === "client-tool") return { is: "none" };
-    const problem = question.closed === null ? answerProblem(question.interrupt, answer) : undefined;
-    return problem === undefined ? await this.store.answer(answer) : { ...problem, is: "refused" };
+    return await answerQuestion(this.store, answer);
   }
 
   async cancel(uid: Uid, by: string): Promise<"put" | "finished" | "none"> {

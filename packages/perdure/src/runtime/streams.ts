@@ -84,6 +84,18 @@ export class Streams {
     return isThere ? this.#thread(from, cursor, request) : this.#thread(newest, null, request);
   }
 
+  /** One run's stream: from a cursor of it on, or a prelude and what is live. Ends when no leg is open; when following, with the run. */
+  ofRun(
+    run: Run,
+    { cursor, isFollowing, gone }: Pick<ThreadStreamRequest, "cursor" | "isFollowing" | "gone">,
+  ): Batches {
+    const from = decodeCursor(cursor);
+    const isThere = from !== undefined && from.uid === run.uid && from.seq <= run.head;
+    const until = isFollowing ? "finished" : "rest";
+    const common = { run, as: null, until, gone } as const;
+    return this.#follow(isThere ? { ...common, after: from.seq, knownAs: from.runId } : { ...common, after: null });
+  }
+
   /** For stock front ends, whose stop button only closes the socket. */
   #unread(uid: Uid): void {
     if (this.#stopping.aborted) return;

@@ -298,10 +298,11 @@ export class MemoryRows implements Rows {
 
 function matches(run: RunRow, query: Query): boolean {
   return (
-    run.tenant === query.tenant &&
+    (query.tenant === null || run.tenant === query.tenant) &&
     (query.subject === undefined || run.subject === query.subject) &&
     (query.agent === undefined || run.agent === query.agent) &&
-    (query.thread === undefined || run.thread === query.thread)
+    (query.thread === undefined || run.thread === query.thread) &&
+    (query.run === undefined || run.uid === query.run)
   );
 }
 

@@ -10,7 +10,6 @@ export interface RunRow extends Run {
   readonly threadId: number | null;
   /** When its lease expires. */
   readonly until: number;
-  readonly waitsForKey: KeyName | null;
 }
 
 /** A run that has no entry yet. */

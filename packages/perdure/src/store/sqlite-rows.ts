@@ -406,10 +406,13 @@ function runRow(row: SqlRow): RunRow {
 }
 
 function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
-  const { tenant, subject, agent, thread } = query;
-  const terms: [string, SqlValue][] = [...more, ["tenant = ?", tenant]];
+  const { tenant, subject, agent, thread, run } = query;
+  const terms: [string, SqlValue][] = [...more];
+  if (tenant !== null) terms.push(["tenant = ?", tenant]);
   if (subject !== undefined) terms.push(["subject = ?", subject]);
   if (agent !== undefined) terms.push(["agent = ?", agent]);
   if (thread !== undefined) terms.push(["thread = ?", thread]);
+  if (run !== undefined) terms.push(["uid = ?", run]);
+  if (terms.length === 0) return { where: "TRUE", values: [] };
   return { where: terms.map(([term]) => term).join(" AND "), values: terms.map(([, value]) => value) };
 }

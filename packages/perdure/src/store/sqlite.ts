@@ -14,9 +14,10 @@ import type { EventStore } from "./store.ts";
 export interface SqliteOptions extends StoreOptions {
   /**
    * `drive` (the default) owns the file: one process at a time. `read` takes no lock and writes nothing, for tools that look on while another
-   * process drives.
+   * process drives. `visit` owns the file for a moment, while nobody drives, to put something into an inbox: leases, and what the last driver
+   * has left behind, stay as they are for the next one.
    */
-  readonly access?: "drive" | "read";
+  readonly access?: "drive" | "visit" | "read";
 }
 
 /**
@@ -41,14 +42,14 @@ interface Opened {
 class SqliteEngine implements Engine {
   #opened: Opened | null = null;
   #opening: Promise<boolean> | null = null;
-  readonly #readOnly: boolean;
+  readonly #access: "drive" | "visit" | "read";
   readonly #clock: () => number;
 
   constructor(
     readonly file: string,
     options: SqliteOptions,
   ) {
-    this.#readOnly = options.access === "read";
+    this.#access = options.access ?? "drive";
     this.#clock = options.clock ?? Date.now;
   }
 
@@ -61,9 +62,9 @@ class SqliteEngine implements Engine {
       await this.#opening;
       return { exclusive: false, formerOwnerDead: false }; // a second driver in the process that has the lock already
     }
-    this.#opening = this.#readOnly ? this.#openToRead() : this.#openToDrive(owner);
+    this.#opening = this.#access === "drive" ? this.#openToDrive(owner) : this.#openBeside();
     try {
-      return { exclusive: !this.#readOnly, formerOwnerDead: await this.#opening };
+      return { exclusive: this.#access === "drive", formerOwnerDead: await this.#opening };
     } catch (error) {
       this.#opening = null;
       throw error;
@@ -71,7 +72,7 @@ class SqliteEngine implements Engine {
   }
 
   transact<T>(work: () => T, pace: Pace): Promise<T> {
-    if (this.#readOnly) {
+    if (this.#access === "read") {
       return Promise.reject(
         new StoreError(
           "STORE_READ_ONLY",
@@ -101,7 +102,7 @@ class SqliteEngine implements Engine {
     this.#opening = null;
     try {
       if (opened.lock === null) return;
-      opened.db.run("UPDATE owner SET closed_at = ?", this.#clock());
+      if (this.#access === "drive") opened.db.run("UPDATE owner SET closed_at = ?", this.#clock());
       // `@photostructure/sqlite` keeps a closed connection until its statements are collected, so closing alone does not do this.
       opened.db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
     } finally {
@@ -146,22 +147,30 @@ class SqliteEngine implements Engine {
     }
   }
 
-  async #openToRead(): Promise<boolean> {
+  /** To read or to visit: it makes no file, upgrades none, and does not become its owner. */
+  async #openBeside(): Promise<boolean> {
     const driver = await loadDriver();
-    const db = new SqliteDatabase(driver, realFile(this.file), { readOnly: true });
+    const file = realFile(this.file);
+    const isVisit = this.#access === "visit";
+    withDatabase(new SqliteDatabase(driver, file, { readOnly: true }), (db) => this.#refuseOlder(db));
+    const lock = isVisit ? new OwnerLock(driver, file) : null;
     try {
-      if (checkSchema(db) < SCHEMA_VERSION) {
-        throw new StoreError(
-          "STORE_TOO_OLD",
-          `store ${this.file} has an older schema: open it once to drive, to upgrade it`,
-        );
-      }
+      const db = new SqliteDatabase(driver, file, { readOnly: !isVisit });
+      if (isVisit) db.exec("PRAGMA busy_timeout = 5000; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF");
+      this.#opened = { db, rows: new SqliteRows(db), writer: new SqliteWriter(db), lock };
+      return false;
     } catch (error) {
-      db.close();
+      lock?.release();
       throw error;
     }
-    this.#opened = { db, rows: new SqliteRows(db), writer: new SqliteWriter(db), lock: null };
-    return false;
+  }
+
+  #refuseOlder(db: SqliteDatabase): void {
+    if (checkSchema(db) >= SCHEMA_VERSION) return;
+    throw new StoreError(
+      "STORE_TOO_OLD",
+      `store ${this.file} has an older schema: open it once to drive, to upgrade it`,
+    );
   }
 }
 

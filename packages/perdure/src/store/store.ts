@@ -55,6 +55,8 @@ export interface Run {
   readonly outcome: "success" | "cancelled" | "failed" | "abandoned" | null;
   /** When it may be claimed, in ms: since then it is runnable, or then its timer is due. `null`: parked until something comes in. */
   readonly readyAt: number | null;
+  /** The business key that another write holds and that it waits for; `readyAt` is then when it has waited long enough. */
+  readonly waitsForKey: KeyName | null;
   /** Who drives it. */
   readonly owner: string | null;
   readonly epoch: number;
@@ -242,12 +244,15 @@ export interface Page<T> {
   readonly next: string | null;
 }
 
-/** Which rows, of one tenant. */
+/** Which rows. */
 export interface Query {
-  readonly tenant: string;
+  /** `null`: of every tenant, for whoever holds the store itself. No request may ask for that. */
+  readonly tenant: string | null;
   readonly subject?: string;
   readonly agent?: string;
   readonly thread?: string;
+  /** Only this run, or its questions. */
+  readonly run?: Uid;
   /** `next` of the page before. One that is not ours means the first page. */
   readonly after?: string;
   /** 50 by default, at most 500. */

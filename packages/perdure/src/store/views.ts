@@ -8,7 +8,7 @@ import type { Inbox, Question, Run, ThreadView } from "./store.ts";
 
 /** The run without what only the store needs to know. */
 export function publicRun(row: RunRow): Run {
-  const { id: _id, threadId: _threadId, until: _until, waitsForKey: _waits, ...run } = row;
+  const { id: _id, threadId: _threadId, until: _until, ...run } = row;
   return run;
 }
 

@@ -48,7 +48,7 @@ async function started(
   server: Served,
   name: string,
   headers: Readonly<Record<string, string>>,
-  body: { threadId: string },
+  body: { threadId: string; runId?: string },
 ) {
   const { response } = await open(`${server.url}/agents/${name}`, { headers, body: JSON.stringify(body) });
   response.resume();
@@ -81,9 +81,9 @@ describe("/runs", () => {
       uid: expect.stringMatching(/^[0-9a-f-]{36}$/),
       ...{ agent: "echo", thread: second.threadId, turn: 1, labels: {}, leg: 1, legOpen: false },
       ...{ createdAt: expect.any(Number), updatedAt: expect.any(Number), head: expect.any(Number) },
-      ...{ state: "success", outcome: "success", aside: null },
+      ...{ state: "success", outcome: "success", aside: null, waitsFor: null, wakesAt: null, waitsForKey: null },
     });
-    expect(await get(`${server.url}/runs/${runs[0]?.uid}`, ANN)).toEqual({ run: runs[0] });
+    expect(await get(`${server.url}/runs/${runs[0]?.uid}`, ANN)).toEqual({ run: runs[0], inbox: [], heldBy: null });
   });
 
   it("pages, and filters by agent and thread", async () => {
@@ -124,6 +124,20 @@ describe("/runs", () => {
     expect(entries.at(-1)).toMatchObject({ outcome: "success", output: "one" });
   });
 
+  it("a run's stream is the prelude of that run, or exactly the rest behind a cursor of it", async () => {
+    const server = await served(echo);
+    const first = said("one");
+    const { text } = await ask(`${server.url}/agents/echo`, { body: JSON.stringify(first) });
+    await started(server, "echo", json, { ...said("two"), threadId: first.threadId, runId: "r2" });
+    const { runs } = await get<{ runs: ListedRun[] }>(`${server.url}/runs?thread=${first.threadId}`);
+    const at = `${server.url}/runs/${runs.at(-1)?.uid}/stream`;
+    const whole = await ask(at, { method: "GET" });
+    expect(eventsOf(whole.text).at(-1)).toMatchObject({ type: "RUN_FINISHED", result: "one" });
+    const cursor = /^id: (.*)$/m.exec(text)?.[1] ?? "";
+    const rest = await ask(`${at}?after=${cursor}`, { method: "GET" });
+    expect(eventsOf(rest.text)).toEqual(eventsOf(text).slice(1));
+  });
+
   it("somebody else's run, thread or question looks like one that is not there", async () => {
     const { agent: asking } = desk();
     const server = await serving([asking], { authorize: byHeader });
@@ -140,7 +154,9 @@ describe("/runs", () => {
       const routes: readonly (readonly [method: string, of: (name: string) => string, name: string, none: string])[] = [
         ["GET", (run) => `/runs/${run}`, uid ?? "", nowhere],
         ["GET", (run) => `/runs/${run}/log`, uid ?? "", nowhere],
+        ["GET", (run) => `/runs/${run}/stream`, uid ?? "", nowhere],
         ["POST", (run) => `/runs/${run}/cancel`, uid ?? "", nowhere],
+        ["POST", (run) => `/runs/${run}/abandon`, uid ?? "", nowhere],
         ["POST", (interrupt) => `/inbox/${interrupt}`, id ?? "", "nothing"],
         ["GET", (thread) => `/threads/${thread}/stream`, body.threadId, "nowhere"],
       ];
@@ -252,7 +268,7 @@ describe("the inbox", () => {
     const taken = await answer(yes);
     expect([taken.status, JSON.parse(taken.text)]).toEqual([
       200,
-      { interrupt: { id: question.id, state: "answered" } },
+      { interrupt: { id: question.id, run: question.run, state: "answered" } },
     ]);
     expect(await done()).toBe("success");
     expect(ledger).toEqual([9000]);

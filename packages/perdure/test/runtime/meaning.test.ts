@@ -19,6 +19,7 @@ const run: Run = {
     legOpen: false,
     outcome: null,
     readyAt: null,
+    waitsForKey: null,
     owner: null,
     epoch: 1,
   },

@@ -1,0 +1,37 @@
+/** The runs that a command is about: a server's, or those of a store's file. Both show the same. */
+import type { ShownDetail, ShownQuestion, ShownRun } from "../http/shown.ts";
+import type { Entry } from "../log/entries.ts";
+import type { Reply, Verified } from "../store/store.ts";
+
+export interface ListQuery {
+  readonly agent?: string;
+  readonly thread?: string;
+  readonly after?: string;
+  readonly limit?: number;
+}
+
+/** Everything rejects with a `CommandError` for what is not there or refused. */
+export interface Access {
+  runs(query: ListQuery & { readonly state?: string }): Promise<{
+    readonly runs: readonly ShownRun[];
+    readonly next: string | null;
+  }>;
+  detail(uid: string): Promise<ShownDetail>;
+  /** The runs of its thread before it, oldest first. */
+  earlier(run: ShownRun): Promise<readonly ShownRun[]>;
+  /** @param follow - stays until the run has ended */
+  log(uid: string, after: number, follow: boolean): AsyncIterable<Entry>;
+  questions(query: ListQuery): Promise<{ readonly interrupts: readonly ShownQuestion[]; readonly next: string | null }>;
+  answer(interrupt: string, reply: Reply): Promise<Taken>;
+  /** @returns the run after it; `isLate`: it had ended already */
+  put(uid: string, kind: "cancel" | "abandon"): Promise<{ readonly run: ShownRun; readonly isLate: boolean }>;
+  verify(): Promise<Verified>;
+  close(): Promise<void>;
+}
+
+export interface Taken {
+  readonly id: string;
+  readonly run: string;
+  /** `covered`: it had this answer already. */
+  readonly state: "answered" | "covered";
+}

@@ -1,0 +1,142 @@
+/** Runs and questions as whoever operates them is shown them: the JSON of the control plane, and what the command reads from a file. */
+import { isListed, wireInterrupt } from "../log/interrupts.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Path, Uid } from "../protocol/words.ts";
+import type { EventStore, Inbox, Query, Question, Run } from "../store/store.ts";
+
+/** What a run at rest goes on with. `client`: the result of a call that the client runs, or its next request. */
+export type WaitsFor = "human" | "operator" | "client" | "key" | "timer";
+
+/** By what runs can be listed: where they are, or what they wait for. */
+export const RUN_STATES = [
+  ...["running", "parked", "human", "operator", "client", "key", "timer"],
+  ...["success", "cancelled", "failed", "abandoned", "aside"],
+] as const satisfies readonly string[];
+
+/** Times are milliseconds since the epoch. */
+export interface ShownRun {
+  readonly uid: Uid;
+  readonly agent: string;
+  readonly thread: string | null;
+  readonly turn: number;
+  readonly labels: Run["labels"];
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  readonly head: number;
+  readonly leg: number;
+  readonly legOpen: boolean;
+  readonly state: "running" | "parked" | "set aside" | NonNullable<Run["outcome"]>;
+  readonly waitsFor: WaitsFor | null;
+  /** When its timer is due, where it has one. */
+  readonly wakesAt: number | null;
+  readonly waitsForKey: { readonly tool: string; readonly key: string } | null;
+  readonly outcome: Run["outcome"];
+  readonly aside: string | null;
+}
+
+/** One run, and what its row and its log do not say. */
+export interface ShownDetail {
+  readonly run: ShownRun;
+  /** What has come in and no driver has taken yet. */
+  readonly inbox: readonly {
+    readonly kind: Inbox["kind"];
+    readonly by: string;
+    readonly at: number;
+    readonly interrupt?: string;
+  }[];
+  /** Who holds the key that the run waits for. */
+  readonly heldBy: { readonly uid: Uid; readonly path: Path } | null;
+}
+
+export interface ShownQuestion {
+  readonly id: string;
+  readonly run: Uid;
+  readonly thread: string | null;
+  readonly agent: string;
+  readonly kind: Question["interrupt"]["kind"];
+  readonly reason: string;
+  readonly message: string;
+  /** JSON Schema of an answer's payload. */
+  readonly schema: Json;
+  readonly toolCall?: string;
+  readonly audience?: string;
+  readonly expiresAt?: number;
+  readonly openedAt: number;
+}
+
+/** Asks the store for what a run waits for only where it does. */
+export async function showRun(store: EventStore, run: Run, now: number): Promise<ShownRun> {
+  const { uid, agent, thread, turn, labels, createdAt, updatedAt, head, leg, legOpen, outcome, aside } = run;
+  const rests = outcome === null && aside === null && run.owner === null && (run.readyAt === null || run.readyAt > now);
+  const state = outcome ?? (aside !== null ? "set aside" : rests ? "parked" : "running");
+  const key = rests ? run.waitsForKey : null;
+  return {
+    ...{ uid, agent, thread, turn, labels, createdAt, updatedAt, head, leg, legOpen, state, outcome, aside },
+    waitsFor: rests ? await waitsFor(store, run) : null,
+    wakesAt: rests ? run.readyAt : null,
+    waitsForKey: key === null ? null : { tool: key.tool, key: key.key },
+  };
+}
+
+async function waitsFor(store: EventStore, run: Run): Promise<WaitsFor> {
+  const { items } = await store.questions({ tenant: run.tenant, run: run.uid });
+  if (items.some(({ interrupt }) => isListed(interrupt))) return "human";
+  if (items.length > 0) return "operator";
+  if (run.waitsForKey !== null) return "key";
+  return run.readyAt === null ? "client" : "timer";
+}
+
+export async function showDetail(store: EventStore, run: Run, now: number): Promise<ShownDetail> {
+  // What has come in for a run that cannot be read may be what cannot be read.
+  const inbox = run.aside === null ? await store.inbox(run.uid) : [];
+  const claim = run.waitsForKey === null ? null : await store.claimOf(run.waitsForKey);
+  return {
+    run: await showRun(store, run, now),
+    inbox: inbox.map(({ kind, by, at, ...item }) => ({
+      ...{ kind, by, at },
+      ...("interrupt" in item && { interrupt: item.interrupt }),
+    })),
+    heldBy: claim?.holder ?? null,
+  };
+}
+
+/** One page of runs, newest first. A state is no column: it is looked for row by row, page after page, up to `limit` runs that are in it. */
+export async function listRuns(
+  store: EventStore,
+  query: Query,
+  { state, now }: { readonly state: string | undefined; readonly now: number },
+): Promise<{ readonly runs: readonly ShownRun[]; readonly next: string | null }> {
+  const { limit = 50 } = query;
+  const runs: ShownRun[] = [];
+  let after = query.after;
+  for (;;) {
+    const page = await store.runs({ ...query, limit: limit - runs.length, ...(after !== undefined && { after }) });
+    for (const run of page.items) {
+      const shown = await showRun(store, run, now);
+      if (state === undefined || isIn(shown, state)) runs.push(shown);
+    }
+    if (page.next === null || state === undefined || runs.length >= limit) return { runs, next: page.next };
+    after = page.next;
+  }
+}
+
+function isIn(run: ShownRun, state: string): boolean {
+  return run.state === (state === "aside" ? "set aside" : state) || run.waitsFor === state;
+}
+
+export function showQuestion({ uid, interrupt, openedAt, run }: Question & { readonly run: Run }): ShownQuestion {
+  const { kind, audience, expiresAt } = interrupt;
+  const { id, reason, message, responseSchema, toolCallId } = wireInterrupt(interrupt);
+  return {
+    ...{ id, run: uid, thread: run.thread, agent: run.agent, kind, reason, message: message ?? "" },
+    ...{ schema: (responseSchema ?? {}) as Json, openedAt },
+    ...(toolCallId !== undefined && { toolCall: toolCallId }),
+    ...(audience !== null && { audience }),
+    ...(expiresAt !== null && { expiresAt }),
+  };
+}
+
+/** Why nothing can be put into a run that no driver gets. */
+export function refusedAside(uid: Uid, kind: "cancel" | "abandon"): string {
+  return `run ${uid} is set aside, so nobody is there to ${kind} it: restore the store from a backup`;
+}
