@@ -67,8 +67,8 @@ export const breaks: Readonly<Record<string, Break>> = {
     replacements: [
       {
         file: "runtime/call-runner.ts",
-        old: "{call.path}\\n$",
-        new: "{call.path + n}\\n$",
+        old: "const key = attemptKey(session.state, call.path, tool, phase, business);",
+        new: "const key = attemptKey(session.state, call.path, tool, phase, business) + (business === null ? n : '');",
       },
     ],
   },
@@ -118,7 +118,7 @@ export const breaks: Readonly<Record<string, Break>> = {
     replacements: [
       {
         file: "runtime/call-runner.ts",
-        old: '        ...session.stateFrames(call.path, end.status === "ok" ? end.patch : []),\n      ];',
+        old: '        ...(end.status === "ok" ? session.showing(call.path, apply(session.state.committed, end.patch)) : []),\n      ];',
         new: "      ];",
       },
     ],

@@ -101,7 +101,7 @@ export function isGivenUp(plan: Plan, question: Interrupt): boolean {
 }
 
 function humanFor({ humans }: Plan, { id }: Interrupt): Plan["humans"][number] {
-  const sum = [...id].reduce((hash, char) => (hash * 31 + char.charCodeAt(0)) % 9973, 7);
+  const sum = Array.from(id).reduce((hash, char) => (hash * 31 + char.charCodeAt(0)) % 9973, 7);
   return humans[sum % humans.length] ?? { inInbox: false, cannotTell: false };
 }
 
