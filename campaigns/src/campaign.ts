@@ -43,6 +43,8 @@ export interface Report {
   /** Runs that lost their connection in the middle; without a proxy it was a kill that caught them. */
   readonly caught: number;
   readonly cuts: number;
+  /** Steps about which an operator was asked, because three deaths in a row had caught them. */
+  readonly poisoned: number;
   readonly conversations: number;
   readonly effects: number;
   readonly seconds: number;
@@ -82,6 +84,7 @@ class Campaign {
   #kills = 0;
   #caught = 0;
   #cuts = 0;
+  #poisoned = 0;
   #hasEnough = false;
   #onKillDue: () => void = () => {};
 
@@ -127,6 +130,7 @@ class Campaign {
     const faults = [...this.#faults, ...this.#duplicates(), ...this.#missing()];
     return {
       ...{ seed: this.options.seed, kills: this.#kills, caught: this.#caught, cuts: this.#cuts, faults },
+      poisoned: this.#poisoned,
       conversations: this.#conversations,
       effects: this.ledger.effects().length,
       seconds: (performance.now() - this.#begun) / 1_000,
@@ -170,6 +174,9 @@ class Campaign {
       isAnsweredElsewhere: () => random.chance(0.2),
       onLost: () => {
         this.#caught++;
+      },
+      onPoisoned: () => {
+        this.#poisoned++;
       },
       order: orderOf(number),
       client: random.pick(kinds),

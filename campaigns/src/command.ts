@@ -36,12 +36,23 @@ export async function command(kind: "chaos" | "cuts"): Promise<number> {
 
 const MOST_FAULTS = 5;
 
-function print({ seed, kills, caught, cuts, conversations, effects, seconds, faults, complaints }: Report): void {
+function print({
+  seed,
+  kills,
+  caught,
+  cuts,
+  poisoned,
+  conversations,
+  effects,
+  seconds,
+  faults,
+  complaints,
+}: Report): void {
   const of = (kind: string): number => faults.filter((fault) => fault.kind === kind).length;
   console.log(
     [
       `seed ${seed}, ${seconds.toFixed(0)} s: ${kills} kills, ${cuts} cut connections; ${caught} times a run in flight lost its reader`,
-      `${conversations} conversations, ${effects} effects in the ledger`,
+      `${conversations} conversations, ${effects} effects in the ledger; ${poisoned} times an operator let go on what three deaths had caught`,
       `${of("duplicate")} duplicates, ${of("lost")} lost, ${of("wrong")} wrong transcripts`,
     ].join("\n"),
   );

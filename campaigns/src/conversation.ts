@@ -36,6 +36,8 @@ export interface ConversationOptions {
   readonly over: AbortSignal;
   /** Its own client, not an onlooker, has lost a connection in the middle of a run. */
   readonly onLost?: () => void;
+  /** An operator was asked about a step that was running in too many deaths. */
+  readonly onPoisoned?: () => void;
 }
 
 /** The calls that interest us of a client's messages. */
@@ -108,8 +110,9 @@ export class Conversation {
     for (;;) {
       const runId = `${this.#options.order}-r${this.#runs++}`;
       const end = await this.#leg(this.#client, { runId, tools: [CLIENT_TOOL], ...(resume && { resume }) });
-      if (end.type !== "RUN_FINISHED") throw new Fault("lost", `run ${runId} ended with ${end.type} ${end.code}`);
       resume = undefined;
+      if (end.code === "NEEDS_OPERATOR" && (await this.#letGoOn())) continue;
+      if (end.type !== "RUN_FINISHED") throw new Fault("lost", `run ${runId} ended with ${end.type} ${end.code}`);
       if (end.interrupts.length > 0) resume = await this.#answer(end.interrupts);
       else if (!this.#runClientTools()) return;
     }
@@ -168,20 +171,36 @@ export class Conversation {
   }
 
   async #answerInInbox({ interruptId, ...reply }: ResumeEntry): Promise<void> {
+    const headers = { "content-type": "application/json" };
+    const { ok, text } = await this.#ask(`/inbox/${interruptId}`, {
+      ...{ method: "POST", headers, body: JSON.stringify(reply) },
+    });
+    if (!ok) throw new Fault("lost", `the inbox refuses the answer to ${interruptId}: ${text}`);
+  }
+
+  /**
+   * A step that was running in three deaths in a row, the last time while other suspects waited, is the operator's to look at. Here it was bad
+   * luck. @returns whether he was asked
+   */
+  async #letGoOn(): Promise<boolean> {
+    const { text } = await this.#ask("/inbox?limit=500", {});
+    const { interrupts } = JSON.parse(text) as { interrupts: { id: string; kind: string; thread: string }[] };
+    const poisoned = interrupts.filter(({ kind, thread }) => kind === "poisoned" && thread === this.#options.order);
+    for (const { id } of poisoned) {
+      this.#options.onPoisoned?.();
+      await this.#answerInInbox({ interruptId: id, status: "resolved", payload: { action: "go-on" } });
+    }
+    return poisoned.length > 0;
+  }
+
+  /** Until a server that lives has answered. */
+  async #ask(path: string, init: RequestInit): Promise<{ readonly ok: boolean; readonly text: string }> {
     const { base, over } = this.#options;
     for (;;) {
       this.#throwIfOver();
-      const response = await fetch(`${base}/inbox/${interruptId}`, {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify(reply),
-        signal: over,
-      }).catch(() => undefined);
+      const response = await fetch(`${base}${path}`, { ...init, signal: over }).catch(() => undefined);
       const text = await response?.text().catch(() => undefined);
-      if (response !== undefined && text !== undefined) {
-        if (response.ok) return;
-        throw new Fault("lost", `the inbox refuses the answer to ${interruptId}: ${response.status} ${text}`);
-      }
+      if (response !== undefined && text !== undefined) return { ok: response.ok, text };
       await pause(15);
     }
   }

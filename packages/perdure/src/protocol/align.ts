@@ -3,9 +3,9 @@
  *
  * A1. An element that was not changed is the same reference, or the same primitive, in both: a longest run of those is *kept*, the others have
  *     *moved*.
- * A2. One that was changed is another reference. It is known by its `id` member, if both have one; else by its place between kept elements, if as
- *     many stand there now as before; else by what it has in common with one that stood there. Objects of which no member is equal are two:
- *     rather both stay than one is lost.
+ * A2. One that was changed is another reference. It is known by its `id` member, if both have one; else by what it has in common with one that
+ *     stood between the same kept elements, and by its place, if as many stand there now as before. Objects of which no member is equal are
+ *     two: rather both stay than one is lost.
  * A3. Primitives have no identity and no inside. Equal ones are told apart by their order; one in another's place has replaced it; where their
  *     number between kept elements has changed, the old ones were removed and the new ones inserted.
  */
@@ -175,23 +175,24 @@ class OriginFinder implements Origins {
   pair(gap: Gap): void {
     const olds = indices(gap.fromStart, gap.fromEnd, this.to);
     const news = indices(gap.toStart, gap.toEnd, this.of);
-    if (olds.length === news.length) {
-      for (const [k, i] of olds.entries()) this.#joinKin(i, news[k] ?? 0);
-      return;
-    }
     if (olds.length * news.length > LARGE_GAP) {
-      for (let k = 0; k < Math.min(olds.length, news.length); k++) this.#joinKin(olds[k] ?? 0, news[k] ?? 0);
+      for (let k = 0; k < Math.min(olds.length, news.length); k++) {
+        const [i, j] = [olds[k] ?? 0, news[k] ?? 0];
+        if (this.#closeness(i, j, olds.length === news.length) > 0) this.#join(i, j);
+      }
       return;
     }
-    for (const [i, j] of closestPairs(olds, news, (i, j) => kinship(this.#old[i] ?? null, this.#new[j] ?? null))) {
-      this.#join(i, j);
-    }
+    const placeOf = new Map([...olds.entries()].map(([k, i]) => [i, news[k]]));
+    const isInPlace = (i: number, j: number): boolean => olds.length === news.length && placeOf.get(i) === j;
+    for (const [i, j] of closestPairs(olds, news, (i, j) => this.#closeness(i, j, isInPlace(i, j)))) this.#join(i, j);
   }
 
-  #joinKin(i: number, j: number): void {
+  /** @param isInPlace - it stands where the other stood: that speaks for one that is as near as others, and for what has no inside */
+  #closeness(i: number, j: number, isInPlace: boolean): number {
     const [a, b] = [this.#old[i] ?? null, this.#new[j] ?? null];
-    const areObjects = isJsonObject(a) && isJsonObject(b);
-    if (!areObjects || kinship(a, b) > 0) this.#join(i, j);
+    const near = kinship(a, b);
+    if (!isInPlace || (near === 0 && isJsonObject(a) && isJsonObject(b))) return near;
+    return near + FAINT;
   }
 
   #join(fromIndex: number, toIndex: number): void {

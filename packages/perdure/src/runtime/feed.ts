@@ -5,7 +5,7 @@
  */
 import type { Entry } from "../log/entries.ts";
 import { Folding, type RunState } from "../log/fold.ts";
-import { LogError } from "../log/log-error.ts";
+import { brokenLog, LogError } from "../log/log-error.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
@@ -117,8 +117,7 @@ export class Feed {
       for await (const entry of this.#store.read(this.#uid, this.#run?.head ?? -1)) this.#fold(entry, shown);
       this.#show(shown);
     } catch (error) {
-      this.#fail(error);
-      throw error;
+      throw this.#fail(error);
     }
   }
 
@@ -134,9 +133,12 @@ export class Feed {
     for (const reader of this.#readers) reader.take(shown, run);
   }
 
-  #fail(error: unknown): void {
+  /** @returns what the readers are told */
+  #fail(error: unknown): unknown {
+    const broken = brokenLog(this.#uid, error);
     this.#folding = undefined;
-    for (const reader of this.#readers) reader.fail(error);
+    for (const reader of this.#readers) reader.fail(broken);
+    return broken;
   }
 }
 

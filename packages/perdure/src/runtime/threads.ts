@@ -1,9 +1,7 @@
 import type { Entry } from "../log/entries.ts";
 import { fold, type RunState } from "../log/fold.ts";
-import { LogError } from "../log/log-error.ts";
+import { brokenLog, LogError } from "../log/log-error.ts";
 import type { Json } from "../protocol/json.ts";
-import { PatchError } from "../protocol/patch.ts";
-import { ProtocolError } from "../protocol/rules.ts";
 import { estimateBytes } from "../protocol/size.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
@@ -47,10 +45,9 @@ export class Threads {
       const before = await this.before(run);
       return { state: fold(await this.entries(run.uid, -1), before.at(-1)), before };
     } catch (error) {
-      if (error instanceof LogError || error instanceof ProtocolError || error instanceof PatchError) {
-        await this.store.setAside(run.uid, error.message);
-      }
-      throw error;
+      const broken = brokenLog(run.uid, error);
+      if (broken instanceof LogError) await this.store.setAside(run.uid, broken.message);
+      throw broken;
     }
   }
 

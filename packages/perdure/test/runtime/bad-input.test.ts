@@ -176,8 +176,14 @@ describe("a file", () => {
     ["that is missing", `DELETE FROM log WHERE seq = 5 AND ${rowOf}`, "ENTRY_MISSING"],
     ["that is cut off at the end", `DELETE FROM log WHERE seq > 20 AND ${rowOf}`, "ENTRY_MISSING"],
     [
-      "that does not follow from the ones before it",
+      "that is another fact",
       `UPDATE log SET entry = '{"kind":"leg.finished","leg":9,"outcome":{"type":"cancelled"},"usage":[]}' WHERE seq = 5 AND ${rowOf}`,
+      "ENTRY_UNREADABLE",
+    ],
+    [
+      "that is a frame which cannot stand there",
+      `UPDATE log SET entry = '{"kind":"frame","path":"","event":{"type":"STEP_FINISHED","stepName":"x"}}' WHERE seq = (
+         SELECT min(seq) FROM log WHERE ${rowOf} AND seq > 2 AND entry LIKE '{"kind":"frame"%') AND ${rowOf}`,
       "LOG_BROKEN",
     ],
   ])("with a row %s: its run is set aside, says so, and its neighbour goes on", async (_, sql, code) => {

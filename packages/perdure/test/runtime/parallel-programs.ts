@@ -184,6 +184,7 @@ function nameOf(effect: string, reduces: boolean): string {
 }
 
 const PRINCIPAL = { tenant: "t", subject: "s", scopes: ["answer"] };
+const OPERATOR = { tenant: "t", subject: "o", scopes: ["answer", "operator"] };
 const PATIENCE = 3_000;
 
 /** Plays a program to the end of its run. */
@@ -232,6 +233,11 @@ class Play {
     await this.#open();
     let requests = 1;
     for (;;) {
+      const poisoned = (await this.#openQuestions()).filter(({ kind }) => kind === "poisoned");
+      if (poisoned.length > 0) {
+        await this.#letGoOn(poisoned.map(({ id }) => id));
+        continue;
+      }
       const resume = await this.#answers();
       const isTaken = await this.#unlessDead(
         this.#life.engine.post(
@@ -250,9 +256,7 @@ class Play {
       if (isRefused) throw new Error("a request was refused", { cause: isTaken.meaning });
       const run = isTaken === "dead" ? undefined : await this.#untilItRests();
       if (run === undefined) {
-        this.#deaths += 1;
-        this.#life = this.#begin();
-        await this.#open();
+        await this.#liveAgain();
         continue;
       }
       if (run.outcome === null) {
@@ -264,6 +268,19 @@ class Play {
       await this.#life.engine.close();
       return { log, run, trails: this.#trails, deaths: this.#deaths, reported: this.#reported };
     }
+  }
+
+  /** The operator has found out what took three processes down. */
+  async #letGoOn(ids: readonly string[]): Promise<void> {
+    const go = { status: "resolved", payload: { action: "go-on" }, by: OPERATOR } as const;
+    for (const interrupt of ids) await this.#unlessDead(this.#life.engine.answer({ interrupt, ...go }));
+    if ((await this.#untilItRests()) === undefined) await this.#liveAgain();
+  }
+
+  async #liveAgain(): Promise<void> {
+    this.#deaths += 1;
+    this.#life = this.#begin();
+    await this.#open();
   }
 
   async #open(): Promise<void> {
@@ -295,9 +312,13 @@ class Play {
     throw new Error("the run does not come to rest");
   }
 
-  async #answers() {
+  async #openQuestions() {
     const { items } = await this.#below.questions({ tenant: "t" });
-    return items.map(({ interrupt }) => {
+    return items.map(({ interrupt }) => interrupt);
+  }
+
+  async #answers() {
+    return (await this.#openQuestions()).map((interrupt) => {
       const index = Number(interrupt.path.split(".").at(-1));
       const { did } = this.program.calls[index] as Call;
       const payload = interrupt.kind === "suspension" ? "go on" : did === "yes" ? { did, output: index } : { did };
