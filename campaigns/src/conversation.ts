@@ -110,8 +110,9 @@ export class Conversation {
     for (;;) {
       const runId = `${this.#options.order}-r${this.#runs++}`;
       const end = await this.#leg(this.#client, { runId, tools: [CLIENT_TOOL], ...(resume && { resume }) });
-      resume = undefined;
+      // A client keeps the questions of a leg that ends with an error, and says again how they were answered.
       if (end.code === "NEEDS_OPERATOR" && (await this.#letGoOn())) continue;
+      resume = undefined;
       if (end.type !== "RUN_FINISHED") throw new Fault("lost", `run ${runId} ended with ${end.type} ${end.code}`);
       if (end.interrupts.length > 0) resume = await this.#answer(end.interrupts);
       else if (!this.#runClientTools()) return;
