@@ -2,8 +2,10 @@
 import { editedArguments } from "../log/tool-result.ts";
 import type { Json } from "../protocol/json.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import { HandlerError, InvalidOutput } from "../tool/errors.ts";
 import type { Judgement } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
+import { backoff } from "./backoff.ts";
 import { unknownWriteQuestion } from "./call-entries.ts";
 import type { CallNotes } from "./call-notes.ts";
 import type { CallRunner } from "./call-runner.ts";
@@ -12,7 +14,7 @@ import { AttemptDraft } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { claimChange } from "./keys.ts";
-import { anyOf, timeLimit } from "./signals.ts";
+import { anyOf, elapsed, timeLimit } from "./signals.ts";
 
 export class Judge {
   constructor(
@@ -30,24 +32,9 @@ export class Judge {
     const attempt = step?.attempts.at(-1);
     if (step === undefined || attempt === undefined) return;
     const input = editedArguments(step) ?? call.input;
-    let judgement: Judgement<Json> = { applied: "unknown" };
-    if (tool !== undefined) {
-      // What it does to the state counts for nothing: success does that by `reduce`.
-      const draft = new AttemptDraft(session.state.committed, () => {});
-      const timeout = timeLimit(tool.policy.timeout);
-      const stop = anyOf(signal, timeout.signal);
-      const ctx = runner.context(call, tool, { n: attempt.n, key: attempt.key ?? "" }, draft, stop.signal);
-      try {
-        judgement = await (await session.begin(() => tool.reconcileJson(input, ctx))).begun;
-      } catch (error) {
-        if (session.signal.aborted) return;
-        // Whatever went wrong in asking says nothing about the write.
-        this.options.report(error, session.state.run.uid);
-      } finally {
-        stop.release();
-        timeout.release();
-      }
-    }
+    const asking = { n: attempt.n, key: attempt.key ?? "" };
+    const judgement: Judgement<Json> =
+      tool === undefined ? { applied: "unknown" } : await this.#reconcile(call, tool, input, asking, signal);
     if (signal.aborted || session.state.steps.get(call.path)?.finished) return;
     if (judgement.applied === "yes" && tool !== undefined) {
       const { output } = judgement;
@@ -61,6 +48,37 @@ export class Judge {
       return await runner.attempt(attemptAgain(call, step), signal);
     }
     this.#ask(call, tool, input);
+  }
+
+  /** Asks as often as the tool may be tried: looking something up changes nothing. */
+  async #reconcile(
+    call: LoopCall,
+    tool: DynTool,
+    input: Json,
+    asking: { readonly n: number; readonly key: string },
+    signal: AbortSignal,
+  ): Promise<Judgement<Json>> {
+    const { session, runner } = this;
+    for (let failed = 1; ; failed++) {
+      // What it does to the state counts for nothing: success does that by `reduce`.
+      const draft = new AttemptDraft(session.state.committed, () => {});
+      const timeout = timeLimit(tool.policy.timeout);
+      const stop = anyOf(signal, timeout.signal);
+      const ctx = runner.context(call, tool, asking, draft, stop.signal);
+      try {
+        return await (await session.begin(() => tool.reconcileJson(input, ctx))).begun;
+      } catch (error) {
+        // Whatever went wrong in asking says nothing about the write.
+        if (!session.signal.aborted) this.options.report(error, session.state.run.uid);
+        const isFinal = error instanceof InvalidOutput || failed >= tool.policy.attempts;
+        if (isFinal || signal.aborted) return { applied: "unknown" };
+        const retryAfter = error instanceof HandlerError ? error.retryAfter : undefined;
+        await elapsed(backoff(failed, retryAfter, this.options.random()), signal);
+      } finally {
+        stop.release();
+        timeout.release();
+      }
+    }
   }
 
   /** Leaves the question about a write to whoever finds it in the inbox, or needs its key. */

@@ -33,6 +33,17 @@ export function firedBy(controller: AbortController, ...signals: readonly AbortS
   };
 }
 
+/** Resolves after `ms`, or when the signal fires. */
+export async function elapsed(ms: number, signal: AbortSignal): Promise<void> {
+  const limit = timeLimit(ms);
+  const either = anyOf(signal, limit.signal);
+  if (!either.signal.aborted) {
+    await new Promise<void>((resolve) => either.signal.addEventListener("abort", () => resolve(), { once: true }));
+  }
+  either.release();
+  limit.release();
+}
+
 /** Fires after `ms` with a `TimeoutError`, as `AbortSignal.timeout` does. */
 export function timeLimit(ms: number): Held {
   const controller = new AbortController();
