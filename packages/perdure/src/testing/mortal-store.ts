@@ -2,13 +2,22 @@
  * A store as one life of a process has it. A life ends after, or right before, a given commit, or when a body says so: from then on nothing
  * it asks for is done, and nothing is answered any more. What it had committed is in the store below, for the next life.
  */
-import type { NewEntry } from "../../src/log/entries.ts";
-import type { Batch, EventStore } from "../../src/store/store.ts";
+import type { NewEntry } from "../log/entries.ts";
+import type { Uid } from "../protocol/words.ts";
+import type { Batch, EventStore, Lease } from "../store/store.ts";
 
 /** Where a life ends: its nth commit is durable, and nobody has heard of it; it is about to make the next one; or it made one that holds this. */
 export type Death =
   | { readonly when: "after" | "before"; readonly commits: number }
   | { readonly when: "behind"; readonly holds: (entry: NewEntry) => boolean };
+
+/** A change of the store, as far as it tells what was going on. */
+export interface Commit {
+  readonly operation: string;
+  /** Of an append. */
+  readonly run: Uid | null;
+  readonly entries: readonly NewEntry[];
+}
 
 /** What a dead process waits for. */
 export function never<T>(): Promise<T> {
@@ -30,13 +39,16 @@ export class Mortal {
   commits = 0;
   /** Called before each commit, which waits for it. */
   gate: (() => Promise<void>) | undefined;
+  /** Told of each commit that is about to be made, also of one that death forestalls. */
+  onCommit: ((commit: Commit) => void) | undefined;
   #lastAppend: Promise<unknown> = Promise.resolve();
   #isDead = false;
   #isDying = false;
   #onDeath: () => void = () => {};
 
   constructor(
-    below: EventStore,
+    /** What outlives this process. */
+    readonly below: EventStore,
     private readonly death: Death | null = null,
   ) {
     this.died = new Promise((resolve) => {
@@ -78,13 +90,16 @@ export class Mortal {
     const { death } = this;
     if (!COMMITS.has(name)) return call(args);
     if (this.#isDead || this.#isDying) return never();
+    const entries = name === "append" ? (args[1] as Batch).entries : [];
+    const run = name === "append" ? (args[0] as Lease).uid : null;
+    this.onCommit?.({ operation: String(name), run, entries });
     if (death?.when === "before" && this.commits === death.commits) {
       this.die();
       return never();
     }
     this.commits += 1;
     const done = call(args) as Promise<unknown>;
-    if (!this.#isLast(name === "append" ? (args[1] as Batch).entries : [])) return done;
+    if (!this.#isLast(entries)) return done;
     this.#isDying = true;
     done.finally(() => this.die()).catch(() => {});
     return never();
