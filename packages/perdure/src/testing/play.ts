@@ -142,9 +142,10 @@ class Play<W> {
 
   async close(): Promise<void> {
     const life = this.#life;
-    if (life === undefined || life.mortal.isDead) return;
+    if (life === undefined) return;
     // What hangs would hang closing, too.
     if (life.running.length > 0) life.mortal.die();
+    if (life.mortal.isDead) life.mortal.bury();
     else await life.runtime.close();
   }
 
@@ -177,6 +178,7 @@ class Play<W> {
       this.#leftBehind.set(nameOf(body), body);
       hopeless.add(nameOf(body));
     }
+    life.mortal.bury();
   }
 
   /** One turn, with all that is asked in it. @returns its last request */

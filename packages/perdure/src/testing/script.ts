@@ -9,9 +9,9 @@ import { isJsonObject, type Json } from "../protocol/json.ts";
 export interface Look<W> {
   readonly world: W;
   /** All that has happened so far. */
-  effects(): readonly string[];
+  readonly effects: () => readonly string[];
   /** Whether an effect has happened. */
-  happened(effect: string): boolean;
+  readonly happened: (effect: string) => boolean;
 }
 
 /** A question as a front end shows it. */

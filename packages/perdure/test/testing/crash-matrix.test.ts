@@ -429,26 +429,27 @@ describe("bodies that do not end", () => {
     expect(report.unexpected).toMatchObject([{ cut: [], step: "1.0", tool: "act", what: "call" }]);
   });
 
-  test("one that goes on when its process is dead is found, and waited for once", async () => {
-    const act = (service: Service) => {
-      let isAlive = true;
-      return tool({
-        ...{ name: "act", description: "Waits for what only a living process gets.", effect: "read", input: orderId },
-        async call(_, ctx) {
-          const before = service.done.length;
-          ctx.progress("waiting");
-          await new Promise<void>((resolve) => {
-            // Its first process never wakes it.
-            if (before > 0 || !isAlive) resolve();
-            else setTimeout(() => ctx.signal.aborted || resolve(), 1);
-          });
-          isAlive = false;
-          return {};
-        },
+  test("one that waits for another that its process never begins is found", async () => {
+    const pair = () => {
+      let wake = (): void => {};
+      const isAsleep = new Promise<void>((asleep) => {
+        wake = asleep;
       });
+      const read = (name: string, call: () => Promise<unknown>) =>
+        tool({
+          ...{ name, description: name, effect: "read", input: z.object({}) },
+          call: async (_, ctx) => [ctx.log(name), await call()].length,
+        });
+      return desk(
+        [read("sleep", () => isAsleep), read("wake", async () => wake())],
+        [calls(["sleep", {}], ["wake", {}]), done],
+      );
     };
-    const report = await crashMatrix(calling(act), { ...served, patience });
-    report.assertNoFindings();
+    const report = await crashMatrix(pair, { ...served, patience });
+    expect(report.findings).toEqual(report.unexpected);
+    expect(places(report.unexpected)).toContain("1.0 sleep: at ctx.log");
+    const found = { step: "1.0", tool: "sleep", what: "call after its process died", found: "still runs" };
+    for (const finding of report.unexpected) expect(finding).toMatchObject(found);
   });
 
   test("a lock that a dead process holds leaves the next one stuck", async () => {
