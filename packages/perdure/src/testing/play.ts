@@ -201,9 +201,7 @@ class Play<W> {
       number += 1;
       const { messages } = client.held;
       const asking = questions.map((interrupt) => questionOf(interrupt, messages));
-      const replies = asking.map(
-        (question) => [question.interrupt.id, replyTo(script, question, this.#look)] as const,
-      );
+      const replies = asking.map((question) => [question.interrupt.id, replyTo(script, question, this.#look)] as const);
       if (replies.some(([, reply]) => reply === "cancel-run")) await this.#cancel();
       resume = replies.map(([interruptId, reply]) => {
         const { status, payload } =
@@ -212,7 +210,8 @@ class Play<W> {
       });
       for (const [i, question] of asking.entries()) {
         const { interruptId, ...reply } = resume[i] as ResumeEntry;
-        if (script.inInbox?.(question, this.#look)) await this.#post(`/inbox/${encodeURIComponent(interruptId)}`, reply);
+        if (script.inInbox?.(question, this.#look))
+          await this.#post(`/inbox/${encodeURIComponent(interruptId)}`, reply);
       }
       for (const id of calls) {
         const call = callOf(messages, id);
@@ -232,7 +231,8 @@ class Play<W> {
         return ran;
       }
       // Else the request failed although its server lives.
-      if (!life.mortal.isDead && !(await this.#letGoOn(life))) throw this.#stuck("a request failed while its server lived", life.reported);
+      if (!life.mortal.isDead && !(await this.#letGoOn(life)))
+        throw this.#stuck("a request failed while its server lived", life.reported);
     }
     throw this.#stuck(`the client has sent one request ${TRIES} times and is not done`);
   }

@@ -66,14 +66,14 @@ describe("deaths in a row", () => {
 
 test("a write that died, was answered for, and then its process died after any commit: the screen says what the log says", async () => {
   const story = unknownWrite("what is true");
-  const { world } = await uninterrupted(story);
-  for (const at of world.visits.keys()) {
+  const { visits } = await uninterrupted(story);
+  for (const { place } of visits) {
     for (let commits = 1; ; commits++) {
       const { deaths } = await sameAsUninterrupted(story, [
-        { at, nth: 1 },
+        { at: place.key, nth: 1 },
         { when: "after", commits },
       ]);
-      if (deaths === 1) break;
+      if (deaths.length === 1) break;
     }
   }
 });

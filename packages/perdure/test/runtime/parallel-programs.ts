@@ -13,9 +13,9 @@ import type { Agent, LoopAgent } from "../../src/runtime/agent-definition.ts";
 import { Engine } from "../../src/runtime/engine.ts";
 import { memory } from "../../src/store/memory.ts";
 import type { Run } from "../../src/store/store.ts";
+import { type Death, Mortal, never } from "../../src/testing/mortal-store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolContext } from "../../src/tool/definition.ts";
-import { type Death, Mortal, never } from "./mortal-store.ts";
 
 export interface Item {
   /** Which attempt put it there. */

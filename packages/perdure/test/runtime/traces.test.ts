@@ -19,7 +19,7 @@ import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
 import type { EventStore } from "../../src/store/store.ts";
 import { Life } from "../../src/testing/life.ts";
 import { never } from "../../src/testing/mortal-store.ts";
-import { Outside, sqliteDisk } from "../../src/testing/outside.ts";
+import { type Disk, memoryDisk, Outside, sqliteDisk } from "../../src/testing/outside.ts";
 import { type ScriptedTurn, scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
 import { finish, modelOf } from "../agent/model-of.ts";
@@ -244,19 +244,20 @@ async function until(store: EventStore, holds: (entry: Entry) => boolean): Promi
 
 test("t3: two approvals answered by two ways, with a crash between", async () => {
   const slow = signalled();
-  const world = new World(inMemory());
+  const world = new World();
+  const outside = new Outside(memoryDisk());
   const approvals = new Set(["1", "2"]);
-  const story = (isFirst: boolean) => (life: Life) => {
+  const story = (isFirst: boolean) => {
     const stateless = {
       ...refund(
-        life,
+        world,
         (orderId) => approvals.has(orderId),
         () => (isFirst ? never() : Promise.resolve()),
       ),
       reduce: () => {},
     };
     return desk(
-      [search(life, ["found"], () => (isFirst ? never() : slow.given)), stateless],
+      [search(world, ["found"], () => (isFirst ? never() : slow.given)), stateless],
       [
         {
           calls: [
@@ -269,11 +270,11 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
       ],
     );
   };
-  let life = new Life(world, null, story(true));
+  let life = new Life(outside, null, story(true));
   await life.runtime.open();
   const client = new StockClient("desk", (url, init) => life.fetch(url, init));
   client.say("u", says);
-  const first = client.run("r1");
+  const first = client.run({ runId: "r1" });
   const { store } = life.mortal;
   const opened = (log: readonly Entry[]) =>
     log.flatMap((entry) => (entry.kind === "interrupt.opened" ? [entry.interrupt] : []));
@@ -289,15 +290,15 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
   life.mortal.die();
   expect(await first).toBe("cut");
 
-  life = new Life(world, null, story(false));
+  life = new Life(outside, null, story(false));
   await life.runtime.open();
-  const again = client.run("r1");
+  const again = client.run({ runId: "r1" });
   await until(life.mortal.store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
   slow.give();
   const ran = await again;
   if (ran === "cut") throw client.failure;
   expect(ran.questions).toMatchObject([{ toolCallId: expect.any(String), reason: "tool_call" }]);
-  await client.run("r2", [{ interruptId: ran.questions[0]?.id ?? "", ...approve() }]);
+  await client.run({ runId: "r2", resume: [{ interruptId: ran.questions[0]?.id ?? "", ...approve() }] });
   const log = await until(life.mortal.store, ({ kind }) => kind === "run.finished");
 
   const finish = log.find((entry) => entry.kind === "step.finished" && entry.path === "1.1");
@@ -315,10 +316,21 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
 });
 
 test("t4: a sibling that has published is killed, and the other one has finished with its own change", async () => {
+  let store: EventStore | undefined;
+  const disk = (): Disk => {
+    const kept = memoryDisk();
+    return {
+      ...kept,
+      next(settings) {
+        store = kept.next(settings);
+        return store;
+      },
+    };
+  };
   const story: Story = {
     name: "t4",
     says,
-    agent(life) {
+    agent(world) {
       // B waits until A has published; A, in its first life, until B has finished, and there it dies.
       const published = signalled();
       const adds = (name: string, body: (item: () => void, ctx: { publishState(): void }) => Promise<void>) =>
@@ -335,8 +347,9 @@ test("t4: a sibling that has published is killed, and the other one has finished
           add();
           ctx.publishState();
           published.give();
-          await until(life.mortal.store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
-          await life.at("B has finished");
+          if (store === undefined) throw new Error("there is no store");
+          await until(store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
+          await world.at("B has finished");
         }),
         adds("b", async (add) => {
           await published.given;
@@ -350,8 +363,9 @@ test("t4: a sibling that has published is killed, and the other one has finished
       }) as LoopAgent;
     },
   };
-  const { log, client, deaths } = await play(story, [{ at: "B has finished", nth: 1 }]);
-  expect(deaths).toBe(1);
+  const { logs, client, deaths } = await played(story, [{ at: "B has finished", nth: 1 }], disk);
+  const log = logs.flat();
+  expect(deaths).toHaveLength(1);
   expect(lines(log)).toEqual(traced("t4"));
   const trace = traces.find(({ name }) => name.startsWith("t4"));
   const said = (entries: readonly NewEntry[]) =>
@@ -363,7 +377,7 @@ test("t4: a sibling that has published is killed, and the other one has finished
     });
   expect(said(log)).toEqual(said(trace?.batches.flat() ?? []));
   expect(normaliseTranscript(client)).toEqual(await heldAfter("t4"));
-  const plain = await play(story);
+  const plain = await played(story, [], disk);
   expect(client.state).toEqual({ items: ["b", "a"] });
   expect(plain.client.state).toEqual(client.state);
 });
