@@ -35,7 +35,10 @@ export interface CrashMatrixOptions<W = undefined> {
    * is the square of the plays. Default 1.
    */
   readonly deaths?: number;
-  /** How long nothing may happen in a play, and how long a body may outlive its process, before that is a finding. Milliseconds; default 5,000. */
+  /**
+   * How long nothing may happen in a play, and how long a body may outlive its process, before that is a finding; ten times that is how long a
+   * play may last at all. Milliseconds; default 5,000.
+   */
   readonly patience?: number;
   /** Called after each play. `total` grows with `deaths`. */
   readonly onProgress?: (progress: { readonly done: number; readonly total: number }) => void;

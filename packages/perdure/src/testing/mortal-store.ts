@@ -33,6 +33,9 @@ const COMMITS = new Set<PropertyKey>(["append", "post", "answer", "put", "claim"
 
 const OWNER = "driver";
 
+/** Whoever asks for so much lets others come in between: a driver that asks without end must not keep out who would notice. */
+const BREATH = 1_000;
+
 export class Mortal {
   readonly store: EventStore;
   readonly died: Promise<void>;
@@ -43,6 +46,7 @@ export class Mortal {
   /** Told of each commit that is about to be made, also of one that death forestalls. */
   onCommit: ((commit: Commit) => void) | undefined;
   #lastAppend: Promise<unknown> = Promise.resolve();
+  #asked = 0;
   #isDead = false;
   #isDying = false;
   #onDeath: () => void = () => {};
@@ -89,10 +93,12 @@ export class Mortal {
     if (name === "read") return this.#read(() => call(args) as AsyncIterable<unknown>);
     // It only says where to look; a dead one looks and sees nothing.
     if (name === "watch") return call(args);
-    if (this.#isDead || this.#isDying) return this.#limbo;
+    this.#asked += 1;
+    const isOutOfBreath = this.#asked % BREATH === 0;
+    if (this.#isDead || this.#isDying) return isOutOfBreath ? turn().then(() => this.#limbo) : this.#limbo;
     const make = (): Promise<unknown> => this.#answered(() => this.#commit(name, asDriver(name, args), call));
     if (name === "claim") return this.gate === undefined ? make() : this.gate().then(make);
-    if (name !== "append") return make();
+    if (name !== "append") return isOutOfBreath ? turn().then(make) : make();
     // A commit takes its time, in which whoever does not wait for it goes on. Those of one caller are made in the order of its calls.
     const appended = this.#lastAppend.then(turn).then(this.gate).then(make);
     this.#lastAppend = Promise.race([appended.catch(() => {}), this.died]);

@@ -8,10 +8,11 @@ import type { HeldByClient } from "../log/equal-transcripts.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Message, ResumeEntry } from "../protocol/events.ts";
 import type { LoopAgent } from "../runtime/agent-definition.ts";
-import type { Run } from "../store/store.ts";
+import type { EventStore, Run } from "../store/store.ts";
 import { type EndOfLife, type Fate, Life, nameOf } from "./life.ts";
 import type { Commit } from "./mortal-store.ts";
 import { type Disk, Outside } from "./outside.ts";
+import { patiently } from "./patience.ts";
 import type { Body, Place } from "./places.ts";
 import { callOf, type Look, type MatrixScript, questionOf, replyTo, resultOf, type ScriptTurn } from "./script.ts";
 import { type Asked, type Fetch, type Ran, ReducingClient, type ScriptClient } from "./script-client.ts";
@@ -83,13 +84,13 @@ export async function play<W>(story: Story<W>, fates: readonly Fate[] = []): Pro
   const disk = story.disk();
   const playing = new Play(story, stage, disk, fates);
   try {
-    return await playing.toTheEnd();
+    return await playing.orStuck(playing.toTheEnd());
   } catch (error) {
     throw playing.stuck(error);
   } finally {
-    await playing.close();
-    await disk.remove();
-    await stage.dispose();
+    playing.leave();
+    await playing.orStuck(disk.remove());
+    await playing.orStuck(Promise.resolve(stage.dispose()));
   }
 }
 
@@ -103,6 +104,7 @@ class Play<W> {
   readonly #look: Look<W>;
   #life: Life | undefined;
   #name = "";
+  #isOver = false;
 
   constructor(story: Story<W>, stage: Stage<W>, disk: Disk, fates: readonly Fate[]) {
     this.#story = story;
@@ -137,16 +139,18 @@ class Play<W> {
     const late = this.#newClient();
     const last = asked;
     await this.#untilWhole(() => late.join(own, last));
-    return await this.#ended(client.held, late.held);
+    const ended = await this.#ended(client.held, late.held);
+    const life = await this.#alive();
+    // A body that is running would be waited for.
+    if (life.running.length === 0) await life.runtime.close();
+    return ended;
   }
 
-  async close(): Promise<void> {
-    const life = this.#life;
-    if (life === undefined) return;
-    // What hangs would hang closing, too.
-    if (life.running.length > 0) life.mortal.die();
-    if (life.mortal.isDead) life.mortal.bury();
-    else await life.runtime.close();
+  /** Nothing of it goes on from now. What hangs would hang closing, too; so what is left dies. */
+  leave(): void {
+    this.#isOver = true;
+    this.#life?.mortal.die();
+    this.#life?.mortal.bury();
   }
 
   #newClient(): ScriptClient {
@@ -163,6 +167,7 @@ class Play<W> {
         await this.#bury(before);
       }
       const agent = await this.#stage.agent();
+      if (this.#isOver) throw this.#stuck("the play is over");
       this.#name = agent.name;
       const life = new Life(this.#outside, this.#fates.shift() ?? null, agent);
       this.#life = life;
@@ -173,6 +178,7 @@ class Play<W> {
   async #bury(life: Life): Promise<void> {
     const { end } = life;
     if (end !== undefined) this.#deaths.push(end);
+    this.#outside.progress += 1;
     const { patience, hopeless } = this.#story;
     for (const body of await life.bodiesEnded(patience, hopeless)) {
       this.#leftBehind.set(nameOf(body), body);
@@ -225,7 +231,7 @@ class Play<W> {
   async #untilWhole(send: () => Promise<Ran>): Promise<Exclude<Ran, "cut">> {
     for (let tries = 0; tries < TRIES; tries++) {
       const life = await this.#alive();
-      const ran = await this.#orStuck(send());
+      const ran = await send();
       if (ran !== "cut") {
         await this.#alive();
         return ran;
@@ -241,11 +247,12 @@ class Play<W> {
   async #letGoOn({ mortal }: Life): Promise<boolean> {
     const { items } = await mortal.below.questions({ tenant: "local" });
     const poisoned = items.filter(({ interrupt }) => interrupt.kind === "poisoned");
-    for (const { interrupt } of poisoned) {
+    for (const { interrupt, uid } of poisoned) {
       await this.#post(`/inbox/${encodeURIComponent(interrupt.id)}`, {
         status: "resolved",
         payload: { action: "go-on" },
       });
+      await this.#until(async (store) => (await store.inbox(uid)).length === 0);
     }
     return poisoned.length > 0;
   }
@@ -273,38 +280,26 @@ class Play<W> {
         () => null,
       );
       if (status === null) continue;
-      await this.#orStuck(this.#finished());
+      await this.#until(async (store) => {
+        const [newest] = (await store.runs({ tenant: "local", limit: 1 })).items;
+        return newest?.outcome !== null;
+      });
       return;
     }
   }
 
-  /** Resolves when the newest run has ended, over as many processes as it takes. */
-  async #finished(): Promise<void> {
-    for (;;) {
-      const { mortal } = await this.#alive();
-      const { items } = await mortal.below.runs({ tenant: "local", limit: 1 });
-      if (items[0]?.outcome !== null) return;
-      await new Promise((resolve) => setImmediate(resolve));
-    }
+  /** Over as many processes as it takes. */
+  async #until(isSo: (store: EventStore) => Promise<boolean>): Promise<void> {
+    while (!(await isSo((await this.#alive()).mortal.below))) await new Promise((resolve) => setImmediate(resolve));
   }
 
-  /** Gives up when nothing has happened for too long. */
-  async #orStuck<T>(going: Promise<T>): Promise<T> {
-    let seen = -1;
-    let timer: ReturnType<typeof setInterval> | undefined;
-    const stuck = new Promise<never>((_, reject) => {
-      timer = setInterval(() => {
-        const { progress } = this.#outside;
-        if (progress === seen)
-          reject(this.#stuck(`nothing has happened for ${this.#story.patience} ms`, this.#life?.reported));
-        seen = progress;
-      }, this.#story.patience);
+  /** Gives up when nothing has happened for too long, or too much. */
+  async orStuck<T>(going: Promise<T>): Promise<T> {
+    return await patiently(going, {
+      patience: this.#story.patience,
+      progress: () => this.#outside.progress,
+      stuck: (why) => this.#stuck(why, this.#life?.reported),
     });
-    try {
-      return await Promise.race([going, stuck]);
-    } finally {
-      clearInterval(timer);
-    }
   }
 
   /** What the script, or the world, has thrown, with the place where the play was cut. */

@@ -10,6 +10,7 @@ import {
   type Tool,
 } from "../protocol/events.ts";
 import { newTranscript, reduce, type Transcript } from "../protocol/reduce.ts";
+import { NEEDS_OPERATOR } from "../runtime/interrupts.ts";
 import type { ScriptTurn } from "./script.ts";
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
@@ -52,6 +53,9 @@ export class RequestRefused extends PerdureError {
     super("REQUEST_REFUSED", `the server refused a request of the script with ${status}: ${body}`);
   }
 }
+
+/** Of errors that do not end a run: it goes on elsewhere, or when its operator says so. */
+const UNDECIDED: ReadonlySet<string | undefined> = new Set(["RECONNECT", NEEDS_OPERATOR.code]);
 
 export class ReducingClient implements ScriptClient {
   readonly #url: string;
@@ -100,7 +104,7 @@ export class ReducingClient implements ScriptClient {
       if (error instanceof RequestRefused) throw error;
       return "cut";
     }
-    if (last?.type === "RUN_ERROR") return last.code === "RECONNECT" ? "cut" : { questions: [], calls: [] };
+    if (last?.type === "RUN_ERROR") return UNDECIDED.has(last.code) ? "cut" : { questions: [], calls: [] };
     if (last?.type !== "RUN_FINISHED") return "cut";
     const { outcome } = last;
     const calls = outcome?.type === "success" ? (outcome.pendingToolCallIds ?? []) : [];

@@ -183,6 +183,7 @@ function nameOf(effect: string, reduces: boolean): string {
   return reduces ? `${effect}_reduces` : effect;
 }
 
+const OPERATOR = { tenant: "t", subject: "o", scopes: ["answer", "operator"] };
 const PRINCIPAL = { tenant: "t", subject: "s", scopes: ["answer"] };
 const PATIENCE = 3_000;
 
@@ -232,6 +233,7 @@ class Play {
     await this.#open();
     let requests = 1;
     for (;;) {
+      await this.#letGoOn();
       const resume = await this.#answers();
       const isTaken = await this.#unlessDead(
         this.#life.engine.post(
@@ -293,6 +295,21 @@ class Play {
       waiting.splice(next, 1)[0]?.();
     }
     throw new Error("the run does not come to rest");
+  }
+
+  /** The operator has found out what took three processes down. */
+  async #letGoOn(): Promise<void> {
+    const { items } = await this.#below.questions({ tenant: "t" });
+    for (const { interrupt } of items) {
+      if (interrupt.kind !== "poisoned") continue;
+      const answer = {
+        interrupt: interrupt.id,
+        status: "resolved",
+        payload: { action: "go-on" },
+        by: OPERATOR,
+      } as const;
+      await this.#unlessDead(this.#life.engine.answer(answer));
+    }
   }
 
   async #answers() {
