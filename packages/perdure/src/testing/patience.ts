@@ -3,7 +3,7 @@
 /** Looks at the progress while nothing may happen. More than two, so that what is itself given up after one patience is given up first. */
 const LOOKS_WITHOUT_PROGRESS = 3;
 /** How many times his patience somebody waits for what does go on. */
-export const LONGEST_PLAY = 10;
+const LONGEST_PLAY = 10;
 
 /** How somebody waits. */
 export interface Waiting {

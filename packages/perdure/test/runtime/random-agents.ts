@@ -107,7 +107,7 @@ export function isGivenUp(plan: Plan, question: ScriptQuestion): boolean {
 }
 
 function humanFor({ humans }: Plan, { interrupt }: ScriptQuestion): Plan["humans"][number] {
-  const sum = [...interrupt.id].reduce((hash, char) => (hash * 31 + char.charCodeAt(0)) % 9973, 7);
+  const sum = Array.from(interrupt.id).reduce((hash, char) => (hash * 31 + char.charCodeAt(0)) % 9973, 7);
   return humans[sum % humans.length] ?? { inInbox: false, cannotTell: false };
 }
 
