@@ -53,6 +53,8 @@ class Driver {
     for (;;) {
       if (stop.aborted) return await this.#release();
       const inbox = await this.#session.mail();
+      // What is started now ends at once, before anybody waits for it: nobody else would notice, and the loop would not let go of its process.
+      this.#session.signal.throwIfAborted();
       const decision = decide(this.#session.state, agent.loop, {
         at: now(),
         inbox,

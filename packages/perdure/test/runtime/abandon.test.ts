@@ -7,17 +7,17 @@ import type { Entry } from "../../src/log/entries.ts";
 import { fold } from "../../src/log/fold.ts";
 import type { AGUIEvent } from "../../src/protocol/events.ts";
 import type { Run } from "../../src/store/store.ts";
+import { never } from "../../src/testing/mortal-store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { never } from "./mortal-store.ts";
-import { inMemory, Life, StockClient, World } from "./world.ts";
+import { living, StockClient } from "./world.ts";
 
 quietClient();
 
 /** A run of one call to `pay`, whose body behaves as told. */
 async function desk(approval: boolean, body: (signal: AbortSignal) => Promise<{ ok: boolean }>) {
   const begun: AbortSignal[] = [];
-  const life = new Life(new World(inMemory()), null, () =>
+  const { life } = living(() =>
     agent({
       name: "desk",
       model: scriptedModel(({ turn }) =>
@@ -42,7 +42,7 @@ async function desk(approval: boolean, body: (signal: AbortSignal) => Promise<{ 
   const client = new StockClient("desk", life.fetch);
   client.say("u", "go");
   const seen: AGUIEvent[] = [];
-  const ran = client.run("r1", undefined, [], [], seen);
+  const ran = client.run({ runId: "r1" }, seen);
   const run = async (): Promise<Run> => {
     const [one] = (await store.runs({ tenant: "local" })).items;
     if (one === undefined) throw new Error("there is no run");
@@ -78,10 +78,10 @@ test("parked for a human: its question is withdrawn, nothing is unresolved, and 
   const questions = asked === "cut" ? [] : asked.questions;
   const resume = questions.map(({ id }) => ({ interruptId: id, status: "cancelled" as const }));
   expect(resume).toHaveLength(1);
-  await client.run("late", resume, [], [], seen);
+  await client.run({ runId: "late", resume }, seen);
   expect(seen.at(-1)).toMatchObject({ type: "RUN_ERROR", code: "ABANDONED" });
   client.say("u2", "again");
-  await client.run("r2", resume);
+  await client.run({ runId: "r2", resume });
   await until(async () => (await run()).turn === 2);
 });
 

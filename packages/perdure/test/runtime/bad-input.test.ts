@@ -7,16 +7,16 @@ import { loadDriver, SqliteDatabase } from "../../src/store/sqlite-database.ts";
 import { quietClient } from "../protocol/published-client.ts";
 import { folder } from "../store/folder.ts";
 import { refundDesk } from "./stories.ts";
-import { inMemory, Life, World } from "./world.ts";
+import { World } from "./world.ts";
 
 quietClient();
 
 /** Runs the refund desk of one world; each request says who asks. */
 function served(options: { store?: Parameters<typeof createRuntime>[0]["store"]; world?: World } = {}) {
-  const world = options.world ?? new World(inMemory());
+  const world = options.world ?? new World();
   const reported: { code?: string; message?: string }[] = [];
   const runtime = createRuntime({
-    agents: [refundDesk.agent(new Life(world, null, refundDesk.agent))],
+    agents: [refundDesk.agent(world)],
     store: options.store ?? memory(),
     onError: (error) => reported.push(error as Error),
     authorize: (request): Principal => {
@@ -233,7 +233,7 @@ describe("a file", () => {
     async (pages) => {
       const file = await place();
       const exec = vi.spyOn(SqliteDatabase.prototype, "exec");
-      const world = new World(inMemory());
+      const world = new World();
       const { runtime, ask, reported } = served({ store: sqlite(file, { leaseMs: 300 }), world });
       await runtime.open();
       const opening = exec.mock.calls.findIndex(([sql]) => sql.includes("journal_mode"));

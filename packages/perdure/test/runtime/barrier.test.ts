@@ -10,11 +10,13 @@ import type { Entry } from "../../src/log/entries.ts";
 import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
 import { fold } from "../../src/log/fold.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
+import type { Life } from "../../src/testing/life.ts";
+import { never } from "../../src/testing/mortal-store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { never } from "./mortal-store.ts";
+
 import { clientTool, parallelCalls, refundDesk, suspension } from "./stories.ts";
-import { inMemory, Life, StockClient, type Story, World } from "./world.ts";
+import { living, StockClient, type Story } from "./world.ts";
 
 quietClient();
 
@@ -35,7 +37,7 @@ interface Outsider {
 
 /** Plays a story's first request, with one deed at the barrier before the nth commit at which there is something to do. */
 async function interfere(story: Story, n: number, outsider: Outsider) {
-  const life = new Life(new World(inMemory()), null, story.agent);
+  const { life, world } = living(story.agent);
   const { store } = life.mortal;
   let left = n;
   let isBusy = false;
@@ -54,14 +56,14 @@ async function interfere(story: Story, n: number, outsider: Outsider) {
   await life.runtime.open();
   const client = new StockClient("desk", life.fetch);
   client.say("u", "go");
-  const ran = await client.run("r1", undefined, story.tools);
+  const ran = await client.run({ runId: "r1", ...(story.tools && { tools: story.tools }) });
   if (ran === "cut") throw new Error(`cut before the ${n}th commit`, { cause: client.failure });
   life.mortal.gate = undefined;
   const [run] = (await store.runs({ tenant: "local" })).items;
   if (run === undefined) throw new Error("there is no run");
   const response = await deed?.response;
   await response?.body?.cancel();
-  return { life, store, client, run, ran, deed: deed && { status: response?.status, head: deed.head } };
+  return { life, world, store, client, run, ran, deed: deed && { status: response?.status, head: deed.head } };
 }
 
 /** Resolves when the run has ended. */
@@ -131,7 +133,7 @@ describe.each([
   test("counts wherever it falls, and its question is not listed any more", async () => {
     for (let n = 1; ; n++) {
       const answerer = new Answerer(message, payload);
-      const { life, store, run, deed } = await interfere(story, n, answerer);
+      const { life, world, store, run, deed } = await interfere(story, n, answerer);
       if (deed === undefined) {
         expect(n).toBeGreaterThan(1);
         break;
@@ -144,7 +146,7 @@ describe.each([
         { id: answerer.answered, status: "resolved", payload },
       ]);
       expect(await inboxOf(life)).toEqual({ interrupts: [] });
-      expect(new Set(life.world.ledger).size).toBe(life.world.ledger.length);
+      expect(new Set(world.ledger).size).toBe(world.ledger.length);
       await life.runtime.close();
     }
   });
@@ -153,7 +155,7 @@ describe.each([
 test("one of two answers, wherever it falls between the calls of one turn, leaves only the other question", async () => {
   for (let n = 1; ; n++) {
     const answerer = new Answerer(/80 EUR/, { approved: true });
-    const { life, store, run, deed, ran, client } = await interfere(parallelCalls, n, answerer);
+    const { life, world, store, run, deed, ran, client } = await interfere(parallelCalls, n, answerer);
     if (deed === undefined) {
       expect(n).toBeGreaterThan(4);
       break;
@@ -169,11 +171,14 @@ test("one of two answers, wherever it falls between the calls of one turn, leave
         ? ({ interruptId, status: "resolved", payload: { approved: false } } as const)
         : ({ interruptId, status: "cancelled" } as const),
     );
-    expect(await client.run("r2", resume), String(client.failure)).toMatchObject({ questions: [], calls: [] });
+    expect(await client.run({ runId: "r2", resume }), String(client.failure)).toMatchObject({
+      questions: [],
+      calls: [],
+    });
     await ended(store, run);
     expect(await inboxOf(life)).toEqual({ interrupts: [] });
-    expect(life.world.count("refund 2")).toBe(1);
-    expect(life.world.count("refund 3")).toBe(0);
+    expect(world.count("refund 2")).toBe(1);
+    expect(world.count("refund 3")).toBe(0);
     await life.runtime.close();
   }
 });
@@ -186,7 +191,7 @@ describe.each([refundDesk, parallelCalls, suspension, clientTool])("a cancel, in
 
   test("ends the run wherever it falls, with nothing open and no effect unrecorded", async () => {
     for (let n = 1; ; n++) {
-      const { life, store, run, deed, client } = await interfere(story, n, canceller);
+      const { life, world, store, run, deed, client } = await interfere(story, n, canceller);
       if (deed === undefined) {
         expect(n).toBeGreaterThan(5);
         break;
@@ -199,12 +204,12 @@ describe.each([refundDesk, parallelCalls, suspension, clientTool])("a cancel, in
       expect(finished?.unresolved).toEqual([]);
       expect(await inboxOf(life)).toEqual({ interrupts: [] });
       const done = log.filter((entry) => entry.kind === "step.finished" && entry.status === "ok").length;
-      expect(new Set(life.world.ledger).size).toBe(life.world.ledger.length);
-      expect(life.world.ledger.length).toBeLessThanOrEqual(done);
+      expect(new Set(world.ledger).size).toBe(world.ledger.length);
+      expect(world.ledger.length).toBeLessThanOrEqual(done);
       const begunAfter = log.filter((entry) => entry.kind === "step.attempt" && entry.seq > cancelSeq(log));
       expect(begunAfter).toEqual([]);
       // Whoever comes then sees the end, and the thread goes on.
-      await client.run("late");
+      await client.run({ runId: "late" });
       expect(normaliseTranscript(client.held)).toMatchObject(
         normaliseTranscript({ messages, state: client.held.state }) as object,
       );
@@ -260,7 +265,7 @@ test("a client's result counts wherever it falls, and its call is not pending an
     expect(log.filter((entry) => entry.kind === "step.finished" && entry.path === "1.0")).toMatchObject([
       { via: "client", output: { content: "painted" } },
     ]);
-    await client.run("late", undefined, clientTool.tools);
+    await client.run({ runId: "late", tools: clientTool.tools ?? [] });
     const { messages } = fold(log);
     expect(normaliseTranscript(client.held)).toEqual(normaliseTranscript({ messages, state: client.held.state }));
     await life.runtime.close();
@@ -268,7 +273,7 @@ test("a client's result counts wherever it falls, and its call is not pending an
 });
 
 test("a question that expires at rest is rejected, in a leg without a request", async () => {
-  const life = new Life(new World(inMemory()), null, () =>
+  const { life } = living(() =>
     agent({
       name: "desk",
       model: scriptedModel([{ calls: [{ name: "pay", input: {} }] }, { text: "Not paid." }]),
@@ -285,7 +290,7 @@ test("a question that expires at rest is rejected, in a leg without a request", 
   await life.runtime.open();
   const client = new StockClient("desk", life.fetch);
   client.say("u", "go");
-  const ran = await client.run("r1");
+  const ran = await client.run({ runId: "r1" });
   expect(ran, String(client.failure)).toMatchObject({ questions: [{ message: "Pay?" }] });
   const [run] = (await store.runs({ tenant: "local" })).items;
   if (run === undefined) throw new Error("there is no run");
@@ -296,10 +301,8 @@ test("a question that expires at rest is rejected, in a leg without a request", 
   expect(await inboxOf(life)).toEqual({ interrupts: [] });
   // What the client still asks its user is covered.
   const questions = ran === "cut" ? [] : ran.questions;
-  await client.run(
-    "r2",
-    questions.map(({ id }) => ({ interruptId: id, status: "cancelled" })),
-  );
+  const resume = questions.map(({ id }) => ({ interruptId: id, status: "cancelled" as const }));
+  await client.run({ runId: "r2", resume });
   const { messages } = fold(log);
   expect(normaliseTranscript(client.held)).toEqual(normaliseTranscript({ messages, state: client.held.state }));
   await life.runtime.close();

@@ -3,11 +3,11 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { applied, memory, notApplied, tool } from "../../src/index.ts";
 import type { Effect } from "../../src/protocol/words.ts";
+import { Mortal } from "../../src/testing/mortal-store.ts";
+import { type Disk, memoryDisk, sqliteDisk } from "../../src/testing/outside.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { Mortal } from "./mortal-store.ts";
 import { Door, Shop } from "./shop.ts";
-import { type Disk, inFiles, inMemory } from "./world.ts";
 
 quietClient();
 
@@ -54,15 +54,15 @@ class Deployed {
   readonly life: Mortal;
   readonly shop: Shop;
   constructor(disk: Disk, tools: readonly ToolDefinition[]) {
-    this.life = new Mortal(disk.next(clock));
+    this.life = new Mortal(disk.next({ clock, leaseMs: 1e9 }));
     this.shop = new Shop(this.life.store, tools, { now: clock });
     onTestFinished(() => this.life.die());
   }
 }
 
 describe.each([
-  ["in memory", inMemory],
-  ["in files", inFiles],
+  ["in memory", memoryDisk],
+  ["in files", sqliteDisk],
 ] as const)("%s", (_, makeDisk) => {
   /** The first process dies with a call that waits for approval, or in its body. */
   async function begun(how: "asked" | "half done", version: Version = {}) {

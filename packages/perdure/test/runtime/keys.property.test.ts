@@ -4,9 +4,9 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { applied, HandlerError, notApplied, suspend, tool, unknown } from "../../src/index.ts";
 import type { Uid } from "../../src/protocol/words.ts";
-import { type Death, Mortal } from "./mortal-store.ts";
+import { type Death, Mortal } from "../../src/testing/mortal-store.ts";
+import { type Disk, memoryDisk, sqliteDisk } from "../../src/testing/outside.ts";
 import { Shop } from "./shop.ts";
-import { type Disk, inFiles, inMemory } from "./world.ts";
 
 /** What the nth body to run does; then it does its work. */
 type Does = "works" | "fails after it" | "fails before it" | "says no" | "suspends";
@@ -66,7 +66,7 @@ async function played(history: History, disk: Disk) {
     });
   let ids = 0;
   const begin = () => {
-    const life: Mortal = new Mortal(disk.next(clock), history.deaths[next.death++] ?? null);
+    const life: Mortal = new Mortal(disk.next({ clock, leaseMs: 1e9 }), history.deaths[next.death++] ?? null);
     const newUid = () => {
       ids += 1;
       return `run-${ids}` as Uid;
@@ -127,8 +127,8 @@ const histories: fc.Arbitrary<History> = fc.record({
 });
 
 describe.each([
-  ["in memory", inMemory, 60],
-  ["in files", inFiles, 12],
+  ["in memory", memoryDisk, 60],
+  ["in files", sqliteDisk, 12],
 ] as const)("%s", (_, disk, numRuns) => {
   test("one key is applied at most once unless a human said that it was not done, and nobody waits for ever", async () => {
     await fc.assert(

@@ -6,9 +6,9 @@ import type { RunState } from "../../src/log/fold.ts";
 import type { Duration } from "../../src/protocol/words.ts";
 import { keyNotFree } from "../../src/runtime/keys.ts";
 import type { Claim, ClaimChange, EventStore } from "../../src/store/store.ts";
+import { Mortal } from "../../src/testing/mortal-store.ts";
 import type { Judgement } from "../../src/tool/outcome.ts";
 import { hash, path, started, thread, uid } from "../store/builders.ts";
-import { Mortal } from "./mortal-store.ts";
 import { codeOf, Door, Shop } from "./shop.ts";
 
 type Paid = { paid: string };

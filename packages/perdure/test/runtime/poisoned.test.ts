@@ -12,11 +12,13 @@ import type { AGUIEvent } from "../../src/protocol/events.ts";
 import { answerProblem } from "../../src/runtime/answers.ts";
 import { sqlite } from "../../src/store/sqlite.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
+import type { Life } from "../../src/testing/life.ts";
+import { never } from "../../src/testing/mortal-store.ts";
+import { memoryDisk, Outside } from "../../src/testing/outside.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
 import { folder } from "../store/folder.ts";
-import { never } from "./mortal-store.ts";
-import { inMemory, Life, StockClient, World } from "./world.ts";
+import { living, StockClient } from "./world.ts";
 
 quietClient();
 
@@ -35,7 +37,7 @@ async function logOf(store: EventStore, { uid }: Run): Promise<Entry[]> {
 
 /** Runs that each work once, as long as `isBusy`, in processes that come and go. */
 class Desk {
-  readonly world = new World(inMemory());
+  readonly outside = new Outside(memoryDisk());
   /** Whose work may end. */
   readonly done = new Set<string>();
   /** Whose bodies run. */
@@ -43,7 +45,7 @@ class Desk {
   life = this.#begin();
 
   #begin(): Life {
-    return new Life(this.world, null, (life) => {
+    const { life }: { readonly life: Life } = living(() => {
       const work = tool({
         ...{ name: "work", description: "Works.", effect: "read", input: z.object({ thread: z.string() }) },
         call: async ({ thread }) => {
@@ -64,14 +66,15 @@ class Desk {
         }),
         tools: [work],
       });
-    });
+    }, this.outside);
+    return life;
   }
 
   async ask(...threads: readonly string[]): Promise<void> {
     for (const thread of threads) {
       const client = new StockClient("desk", this.life.fetch, thread);
       client.say(`u-${thread}`, thread);
-      void client.run("r1");
+      void client.run({ runId: "r1" });
     }
     await until(() => threads.every((thread) => this.working.has(thread)));
   }
@@ -178,7 +181,7 @@ test("the suspect at work when the third process dies is parked for an operator,
   const seen: AGUIEvent[] = [];
   const client = new StockClient("desk", desk.life.fetch, culprit);
   client.say(`u-${culprit}`, culprit);
-  await client.run("r1", undefined, [], [], seen);
+  await client.run({ runId: "r1" }, seen);
   expect(seen.at(-1)).toMatchObject({ type: "RUN_ERROR", code: "NEEDS_OPERATOR" });
   expect(JSON.stringify(seen)).not.toContain("perdure:poisoned");
   const id = question?.interrupt.id ?? "";

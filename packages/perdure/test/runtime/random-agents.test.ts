@@ -1,24 +1,39 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import type { Entry } from "../../src/log/entries.ts";
 import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
 import { essence } from "../../src/log/essence.ts";
 import { fold } from "../../src/log/fold.ts";
 import type { Json } from "../../src/protocol/json.ts";
+import type { Fate } from "../../src/testing/life.ts";
+import type { Ended } from "../../src/testing/play.ts";
+import type { ScriptQuestion } from "../../src/testing/script.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { callsOf, fatesOf, isGivenUp, randomPlan, rowOf, storyOf } from "./random-agents.ts";
-import { type Ended, play } from "./world.ts";
+import { callsOf, fatesOf, isGivenUp, type Plan, randomPlan, rowOf, storyOf } from "./random-agents.ts";
+import { played } from "./world.ts";
 
 quietClient();
 
+/** The one run of a plan, and what its client was asked. */
+async function playedPlan(plan: Plan, fates: readonly Fate[]) {
+  const asked: ScriptQuestion[] = [];
+  const ended = await played(
+    storyOf(plan, (question) => void asked.push(question)),
+    fates,
+  );
+  expect(ended.runs).toHaveLength(1);
+  return { ...ended, log: ended.logs.flat(), asked };
+}
+
 /** What is the same however often it died; of a step that a human has given up only that it has ended. */
-function told(ended: Ended, givenUp: ReadonlySet<string>) {
+function told(ended: Ended & { readonly log: readonly Entry[] }, givenUp: ReadonlySet<string>) {
   const { messages, committed } = fold(ended.log);
   const whole = essence(ended.log) as {
     readonly steps: { readonly [path: string]: Json };
     readonly questions: { readonly [id: string]: { readonly path: string } };
   };
   return {
-    outcome: ended.run.outcome,
+    outcome: ended.runs.map(({ outcome }) => outcome),
     steps: Object.fromEntries(Object.entries(whole.steps).filter(([path]) => !givenUp.has(path))),
     questions: Object.values(whole.questions).filter(({ path }) => !givenUp.has(path)),
     // Where nothing was given up, all that a client holds.
@@ -28,7 +43,7 @@ function told(ended: Ended, givenUp: ReadonlySet<string>) {
       late: normaliseTranscript(ended.late),
       log: normaliseTranscript({ messages, state: committed }),
     }),
-    ...{ openQuestions: ended.openQuestions, inbox: ended.inbox, aside: ended.run.aside },
+    ...{ openQuestions: ended.openQuestions, inbox: ended.inbox, aside: ended.runs.map(({ aside }) => aside) },
   };
 }
 
@@ -37,22 +52,21 @@ test("a random agent, killed anywhere and answered by anybody in any order, ends
   let unknowns = 0;
   await fc.assert(
     fc.asyncProperty(randomPlan, async (plan) => {
-      const story = storyOf(plan);
-      const plain = await play(story);
-      const ended = await play(story, fatesOf(plan));
-      deaths += ended.deaths;
+      const plain = await playedPlan(plan, []);
+      const ended = await playedPlan(plan, fatesOf(plan));
+      deaths += ended.deaths.length;
 
       for (const { name, effect } of callsOf(plan)) {
-        const rows = ended.world.ledger.filter((row) => row === rowOf(name) || row.startsWith(`${rowOf(name)} `));
+        const rows = ended.effects.filter((row) => row === rowOf(name) || row.startsWith(`${rowOf(name)} `));
         if (effect !== "read") expect(rows.length, `${name} was done`).toBeLessThanOrEqual(1);
       }
-      const asked = [...plain.asked, ...ended.asked].filter(({ reason }) => reason === "perdure:unknown_write");
+      const asked = [...plain.asked, ...ended.asked].filter(({ kind }) => kind === "unknown-write");
       unknowns += asked.length;
       for (const one of [plain, ended]) {
         const ids = one.log.flatMap((entry) => (entry.kind === "interrupt.opened" ? [entry.interrupt.id] : []));
         expect(new Set(ids).size, "no question is opened twice").toBe(ids.length);
         expect(
-          one.asked.map(({ id }) => id).filter((id) => !ids.includes(id)),
+          one.asked.map(({ interrupt }) => interrupt.id).filter((id) => !ids.includes(id)),
           "nobody is asked what the log does not know",
         ).toEqual([]);
       }

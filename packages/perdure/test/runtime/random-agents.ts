@@ -2,12 +2,14 @@
 import fc from "fast-check";
 import { z } from "zod";
 import { agent } from "../../src/agent/agent.ts";
+import type { Reply } from "../../src/emit/types.ts";
 import { applied, HandlerError, notApplied, suspend, tool } from "../../src/index.ts";
-import type { Interrupt } from "../../src/protocol/events.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
+import type { Fate } from "../../src/testing/life.ts";
+import type { ScriptQuestion } from "../../src/testing/script.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
-import type { Fate, Life, Story, World } from "./world.ts";
+import type { Story, World } from "./world.ts";
 
 /** How a call behaves. Everything that is to be the same after a death is data here, or stands in the ledger. */
 export interface CallPlan {
@@ -77,14 +79,18 @@ export const rowOf = (name: string): string => `done ${name}`;
 
 const places = (name: string): readonly string[] => [`${name}: begins`, `${name}: has acted`, `${name}: returns`];
 
-export function storyOf(plan: Plan): Story {
+/** @param asked - is told of each question that the client shows */
+export function storyOf(plan: Plan, asked: (question: ScriptQuestion) => void): Story {
   const calls = callsOf(plan);
   return {
     name: "a random agent",
     fails: true,
-    agent: (life) => agentOf(plan, life),
-    answer: (question, world) => answerTo(plan, question, world),
-    isAnsweredInInbox: (question) => humanFor(plan, question).inInbox && !isGivenUp(plan, question),
+    agent: (world) => agentOf(plan, world),
+    answers(question, { world }) {
+      asked(question);
+      return answerTo(plan, question, world);
+    },
+    inInbox: (question) => humanFor(plan, question).inInbox && !isGivenUp(plan, question),
     says: calls.map(({ name }) => name).join(" "),
   };
 }
@@ -96,32 +102,32 @@ export function fatesOf(plan: Plan): readonly Fate[] {
 }
 
 /** Whether a human says of this unknown write that nobody can tell: then its step ends so, in whatever order things happened. */
-export function isGivenUp(plan: Plan, question: Interrupt): boolean {
-  return question.reason === "perdure:unknown_write" && humanFor(plan, question).cannotTell;
+export function isGivenUp(plan: Plan, question: ScriptQuestion): boolean {
+  return question.kind === "unknown-write" && humanFor(plan, question).cannotTell;
 }
 
-function humanFor({ humans }: Plan, { id }: Interrupt): Plan["humans"][number] {
-  const sum = Array.from(id).reduce((hash, char) => (hash * 31 + char.charCodeAt(0)) % 9973, 7);
+function humanFor({ humans }: Plan, { interrupt }: ScriptQuestion): Plan["humans"][number] {
+  const sum = Array.from(interrupt.id).reduce((hash, char) => (hash * 31 + char.charCodeAt(0)) % 9973, 7);
   return humans[sum % humans.length] ?? { inInbox: false, cannotTell: false };
 }
 
-function answerTo(plan: Plan, question: Interrupt, world: World): { status: "resolved"; payload: unknown } {
-  const name = /`(\w+)`/.exec(question.message ?? "")?.[1] ?? "";
+function answerTo(plan: Plan, question: ScriptQuestion, world: World): Reply {
+  const name = question.tool;
   const call = callsOf(plan).find((one) => one.name === name);
-  if (question.reason === "perdure:unknown_write") {
+  if (question.kind === "unknown-write") {
     if (isGivenUp(plan, question)) return { status: "resolved", payload: { did: "unknown" } };
     return {
       status: "resolved",
       payload: world.count(rowOf(name)) > 0 ? { did: "yes", output: { ok: name } } : { did: "no" },
     };
   }
-  if (question.reason !== "tool_call") return { status: "resolved", payload: { ok: name } };
+  if (question.kind !== "approval") return { status: "resolved", payload: { ok: name } };
   if (call?.approval === "reject") return { status: "resolved", payload: { approved: false, reason: "no" } };
   const edited = call?.approval === "edit" ? { editedArgs: { name, note: "edited" } } : {};
   return { status: "resolved", payload: { approved: true, ...edited } };
 }
 
-function agentOf(plan: Plan, life: Life): LoopAgent {
+function agentOf(plan: Plan, world: World): LoopAgent {
   return agent<Board>({
     name: "random",
     model: scriptedModel([
@@ -131,35 +137,34 @@ function agentOf(plan: Plan, life: Life): LoopAgent {
       })),
       { text: "Done." },
     ]),
-    tools: callsOf(plan).map((call) => toolOf(call, life)),
+    tools: callsOf(plan).map((call) => toolOf(call, world)),
     state: { initial: () => ({}) },
   }) as LoopAgent;
 }
 
 const Output = z.object({ ok: z.string() });
 
-function toolOf(plan: CallPlan & { readonly name: string }, life: Life): ToolDefinition {
+function toolOf(plan: CallPlan & { readonly name: string }, world: World): ToolDefinition {
   const { name, effect } = plan;
-  const { world } = life;
   const row = rowOf(name);
 
   const once = async (what: string): Promise<boolean> => {
     if (world.count(`${what} ${name}`) > 0) return false;
-    await life.act(`${what} ${name}`);
+    await world.act(`${what} ${name}`);
     return true;
   };
   const work = async (key: string | undefined) => {
-    await life.at(`${name}: begins`);
+    await world.at(`${name}: begins`);
     if (plan.fails === "for ever") throw new HandlerError("it never works", { applied: "no", code: "NEVER" });
     if (plan.fails === "retryable" && (await once("outage of"))) {
       throw new HandlerError("not now", { applied: "no", retryable: true, code: "NOT_NOW" });
     }
     if (plan.fails === "unknown, not done" && (await once("lost request of"))) throw new Error("connection reset");
-    if (effect === "write") await life.act(row);
-    else if (effect === "idempotent" && world.count(`${row} ${key}`) === 0) await life.act(`${row} ${key}`);
-    await life.at(`${name}: has acted`);
+    if (effect === "write") await world.act(row);
+    else if (effect === "idempotent" && world.count(`${row} ${key}`) === 0) await world.act(`${row} ${key}`);
+    await world.at(`${name}: has acted`);
     if (plan.fails === "unknown, done" && (await once("lost answer of"))) throw new Error("connection reset");
-    await life.at(`${name}: returns`);
+    await world.at(`${name}: returns`);
     return { ok: name };
   };
 
@@ -182,7 +187,7 @@ function toolOf(plan: CallPlan & { readonly name: string }, life: Life): ToolDef
         ctx.publishState();
       }
       if (plan.suspends !== "no") {
-        await life.at(`${name}: begins`);
+        await world.at(`${name}: begins`);
         return suspend({ message: `What of \`${name}\`?` });
       }
       const done = await work(ctx.idempotencyKey);

@@ -1,13 +1,14 @@
 /** Stories for the crash tests. Every body says where it is, before its first line, after its effect and before its return. */
 import { z } from "zod";
 import { agent } from "../../src/agent/agent.ts";
-import { applied, HandlerError, notApplied, suspend, tool } from "../../src/index.ts";
-import type { Interrupt } from "../../src/protocol/events.ts";
+import { applied, HandlerError, notApplied, type Reply, suspend, tool } from "../../src/index.ts";
+import type { Json } from "../../src/protocol/json.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
+import type { ScriptQuestion } from "../../src/testing/script.ts";
 import type { ScriptedTurn } from "../../src/testing/scripted-model.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
-import type { Life, Story, World } from "./world.ts";
+import type { Story, World } from "./world.ts";
 
 interface Desk {
   step: string;
@@ -19,14 +20,14 @@ const Order = z.object({ orderId: z.string(), cents: z.number() });
 const Refunded = z.object({ refundId: z.string() });
 
 /** An effect on the world, with the places around it where the process may die. */
-async function does(life: Life, name: string, row: string): Promise<void> {
-  await life.at(`${name}: begins`);
-  await life.act(row);
-  await life.at(`${name}: has acted`);
-  await life.at(`${name}: returns`);
+async function does(world: World, name: string, row: string): Promise<void> {
+  await world.at(`${name}: begins`);
+  await world.act(row);
+  await world.at(`${name}: has acted`);
+  await world.at(`${name}: returns`);
 }
 
-const search = (life: Life) =>
+const search = (world: World) =>
   tool({
     name: "search_orders",
     description: "Finds orders.",
@@ -34,33 +35,33 @@ const search = (life: Life) =>
     input: z.object({ email: z.string() }),
     state: z.custom<Desk>(),
     async call({ email }, ctx) {
-      await life.at("search: begins");
+      await world.at("search: begins");
       ctx.state.step = "searching";
       ctx.publishState();
-      await life.at("search: has published");
+      await world.at("search: has published");
       ctx.state.step = "found";
       ctx.state.found = [email];
       return [{ id: "1" }, { id: "2" }];
     },
   });
 
-const label = (life: Life) =>
+const label = (world: World) =>
   tool({
     name: "set_label",
     description: "Labels an order.",
     effect: "idempotent",
     input: z.object({ orderId: z.string(), label: z.string() }),
     async call({ orderId }, ctx) {
-      await life.at("label: begins");
+      await world.at("label: begins");
       // The service honours the key: the second request of one call does nothing.
       const row = `label ${orderId} ${ctx.idempotencyKey}`;
-      if (life.world.count(row) === 0) await life.act(row);
-      await life.at("label: has acted");
+      if (world.count(row) === 0) await world.act(row);
+      await world.at("label: has acted");
       return { labelled: orderId };
     },
   });
 
-const refund = (life: Life) =>
+const refund = (world: World) =>
   tool({
     name: "refund",
     description: "Refunds an order, in cents.",
@@ -72,12 +73,12 @@ const refund = (life: Life) =>
     idempotencyKey: ({ orderId }) => ["refund", orderId],
     approval: ({ cents }) => cents > 5_000 && { message: `Refund ${cents / 100} EUR?` },
     async call({ orderId }) {
-      await does(life, "refund", `refund ${orderId}`);
+      await does(world, "refund", `refund ${orderId}`);
       return { refundId: `R${orderId}` };
     },
     async reconcile({ orderId }) {
-      await life.at("refund: reconciles");
-      return life.world.count(`refund ${orderId}`) > 0 ? applied({ refundId: `R${orderId}` }) : notApplied();
+      await world.at("refund: reconciles");
+      return world.count(`refund ${orderId}`) > 0 ? applied({ refundId: `R${orderId}` }) : notApplied();
     },
     reduce(desk, { refundId }) {
       desk.refunds = [...(desk.refunds ?? []), refundId];
@@ -94,7 +95,7 @@ function desk(tools: readonly ToolDefinition[], turns: readonly ScriptedTurn[]):
   }) as LoopAgent;
 }
 
-const approve = (question: Interrupt): { status: "resolved"; payload: unknown } => ({
+const approve = (question: ScriptQuestion): Reply => ({
   status: "resolved",
   payload: { approved: true, reason: question.message },
 });
@@ -103,9 +104,9 @@ const approve = (question: Interrupt): { status: "resolved"; payload: unknown } 
 export const refundDesk: Story = {
   name: "a read, a write, and a write that needs approval",
   says: "refund orders 1 (30 EUR) and 2 (80 EUR)",
-  agent: (life) =>
+  agent: (world) =>
     desk(
-      [search(life), refund(life)],
+      [search(world), refund(world)],
       [
         { reasoning: "Which orders?", text: "Looking.", calls: [{ name: "search_orders", input: { email: "a@b.c" } }] },
         { calls: [{ name: "refund", input: { orderId: "1", cents: 3_000 } }] },
@@ -113,14 +114,14 @@ export const refundDesk: Story = {
         { text: "Done." },
       ],
     ),
-  answer: approve,
+  answers: approve,
 };
 
 export const parallelCalls: Story = {
   name: "calls of all effects in one turn, two of which wait for a human",
-  agent: (life) =>
+  agent: (world) =>
     desk(
-      [search(life), label(life), refund(life)],
+      [search(world), label(world), refund(world)],
       [
         {
           text: "All at once.",
@@ -135,8 +136,8 @@ export const parallelCalls: Story = {
         { text: "Done." },
       ],
     ),
-  answer: (question) =>
-    question.message?.includes("90")
+  answers: (question) =>
+    question.message.includes("90")
       ? { status: "resolved", payload: { approved: false, reason: "too much" } }
       : approve(question),
 };
@@ -144,9 +145,9 @@ export const parallelCalls: Story = {
 export const clientTool: Story = {
   name: "a client's tool beside a server's",
   tools: [{ name: "paint", description: "Paints the page.", parameters: { type: "object" } }],
-  agent: (life) =>
+  agent: (world) =>
     desk(
-      [search(life)],
+      [search(world)],
       [
         {
           calls: [
@@ -157,12 +158,12 @@ export const clientTool: Story = {
         { text: "Painted." },
       ],
     ),
-  result: () => "painted",
+  results: { paint: "painted" },
 };
 
 export const suspension: Story = {
   name: "a suspension that is resumed",
-  agent: (life) =>
+  agent: (world) =>
     desk(
       [
         tool({
@@ -175,29 +176,29 @@ export const suspension: Story = {
           output: z.object({ to: z.string() }),
           state: z.custom<Desk>(),
           async call(_, ctx) {
-            await life.at("transfer: begins");
+            await world.at("transfer: begins");
             ctx.state.step = "asking";
-            await life.at("transfer: suspends");
+            await world.at("transfer: suspends");
             return suspend({ message: "To which account?" });
           },
           async resume({ account }) {
-            await does(life, "transfer resumed", `transfer ${account}`);
+            await does(world, "transfer resumed", `transfer ${account}`);
             return { to: account };
           },
           async reconcile() {
-            await life.at("transfer: reconciles");
-            return life.world.count("transfer 42") > 0 ? applied({ to: "42" }) : notApplied();
+            await world.at("transfer: reconciles");
+            return world.count("transfer 42") > 0 ? applied({ to: "42" }) : notApplied();
           },
         }),
       ],
       [{ calls: [{ name: "transfer", input: { cents: 100 } }] }, { text: "Done." }],
     ),
-  answer: () => ({ status: "resolved", payload: { account: "42" } }),
+  answers: () => ({ status: "resolved", payload: { account: "42" } }),
 };
 
 const plainSuspension: Story = {
   name: "a suspension whose answer is the output",
-  agent: (life) =>
+  agent: (world) =>
     desk(
       [
         tool({
@@ -207,23 +208,23 @@ const plainSuspension: Story = {
           input: z.object({}),
           output: z.string(),
           async call() {
-            await life.at("ask: suspends");
+            await world.at("ask: suspends");
             return suspend({ message: "Which colour?" });
           },
         }),
       ],
       [{ text: "Hm.", calls: [{ name: "ask_colour", input: {} }] }, { text: "Done." }],
     ),
-  answer: () => ({ status: "resolved", payload: "red" }),
+  answers: () => ({ status: "resolved", payload: "red" }),
 };
 
 /** What a human says of a write about which nobody knows; he has looked. */
-const looked = (world: World, row: string, output: unknown) =>
+const looked = (world: World, row: string, output: Json): Json =>
   world.count(row) > 0 ? { did: "yes", output } : { did: "no" };
 
 export const unknownWrite = (says: "what is true" | "unknown"): Story => ({
   name: `a write that nobody can look up, answered with ${says}`,
-  agent: (life) =>
+  agent: (world) =>
     desk(
       [
         tool({
@@ -235,7 +236,7 @@ export const unknownWrite = (says: "what is true" | "unknown"): Story => ({
           output: z.object({ sent: z.string() }),
           state: z.custom<Desk>(),
           async call({ to }) {
-            await does(life, "mail", `mail ${to}`);
+            await does(world, "mail", `mail ${to}`);
             return { sent: to };
           },
           reduce(desk, { sent }) {
@@ -245,7 +246,7 @@ export const unknownWrite = (says: "what is true" | "unknown"): Story => ({
       ],
       [{ calls: [{ name: "mail", input: { to: "bob" } }] }, { text: "Done." }],
     ),
-  answer: (_, world) => ({
+  answers: (_, { world }) => ({
     status: "resolved",
     payload: says === "unknown" ? { did: "unknown" } : looked(world, "mail bob", { sent: "bob" }),
   }),
@@ -253,7 +254,7 @@ export const unknownWrite = (says: "what is true" | "unknown"): Story => ({
 
 const editedApproval: Story = {
   name: "a write whose arguments a human changes, and about which nobody knows",
-  agent: (life) =>
+  agent: (world) =>
     desk(
       [
         tool({
@@ -265,19 +266,17 @@ const editedApproval: Story = {
           input: z.object({ to: z.string() }),
           output: z.object({ sent: z.string() }),
           async call({ to }) {
-            await does(life, "mail", `mail ${to}`);
+            await does(world, "mail", `mail ${to}`);
             return { sent: to };
           },
         }),
       ],
       [{ calls: [{ name: "mail", input: { to: "bob" } }] }, { text: "Done." }],
     ),
-  answer: ({ reason }, world) => ({
+  answers: ({ kind }, { world }) => ({
     status: "resolved",
     payload:
-      reason === "tool_call"
-        ? { approved: true, editedArgs: { to: "ann" } }
-        : looked(world, "mail ann", { sent: "ann" }),
+      kind === "approval" ? { approved: true, editedArgs: { to: "ann" } } : looked(world, "mail ann", { sent: "ann" }),
   }),
 };
 
@@ -285,23 +284,23 @@ const editedApproval: Story = {
 export const failingTools: Story = {
   name: "tools that fail: to be tried again, for good, and unknown",
   fails: true,
-  agent: (life) => {
+  agent: (world) => {
     const once = async (service: string, error: Error): Promise<void> => {
       const row = `outage of ${service}`;
-      if (life.world.count(row) > 0) return;
-      await life.act(row);
+      if (world.count(row) > 0) return;
+      await world.act(row);
       throw error;
     };
     const fails = (name: string, effect: "read" | "write", body: (row: string) => Promise<void>) =>
       tool({
         ...{ name, description: name, effect, settle: 0, input: z.object({}), output: z.object({ ok: z.boolean() }) },
         async call() {
-          await life.at(`${name}: begins`);
+          await world.at(`${name}: begins`);
           await body(name);
           return { ok: true };
         },
         async reconcile() {
-          return life.world.count(name) > 0 ? applied({ ok: true }) : notApplied();
+          return world.count(name) > 0 ? applied({ ok: true }) : notApplied();
         },
       });
     return desk(
@@ -309,19 +308,19 @@ export const failingTools: Story = {
         fails("flaky_read", "read", () => once("read", new HandlerError("try again", { retryable: true }))),
         fails("flaky_write", "write", async (row) => {
           await once("write", new HandlerError("not now", { applied: "no", retryable: true }));
-          await life.act(row);
+          await world.act(row);
         }),
         fails("refused_write", "write", async () => {
           throw new HandlerError("never", { applied: "no", code: "REFUSED" });
         }),
         fails("lost_answer", "write", async (row) => {
-          await life.act(row);
-          await life.at("lost_answer: has acted");
+          await world.act(row);
+          await world.at("lost_answer: has acted");
           throw new Error("connection reset");
         }),
         fails("lost_request", "write", async (row) => {
           await once("request", new Error("connection reset"));
-          await life.act(row);
+          await world.act(row);
         }),
       ],
       [

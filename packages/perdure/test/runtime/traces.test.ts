@@ -17,6 +17,9 @@ import type { AGUIEvent } from "../../src/protocol/events.ts";
 import type { Json } from "../../src/protocol/json.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
 import type { EventStore } from "../../src/store/store.ts";
+import { Life } from "../../src/testing/life.ts";
+import { never } from "../../src/testing/mortal-store.ts";
+import { type Disk, memoryDisk, Outside, sqliteDisk } from "../../src/testing/outside.ts";
 import { type ScriptedTurn, scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
 import { finish, modelOf } from "../agent/model-of.ts";
@@ -25,26 +28,25 @@ import { uninterrupted } from "../log/clients.ts";
 import { logOf } from "../log/entries.ts";
 import { traces } from "../log/traces.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { never } from "./mortal-store.ts";
-import { inFiles, inMemory, Life, play, StockClient, type Story, World } from "./world.ts";
+import { living, played, StockClient, type Story, World } from "./world.ts";
 
 quietClient();
 
-function search(life: Life, found: Json, runs: () => Promise<void> = async () => {}) {
+function search(world: World, found: Json, runs: () => Promise<void> = async () => {}) {
   return tool({
     name: "search_orders",
     description: "Finds orders.",
     effect: "read",
     input: z.looseObject({}),
     async call(_, { signal }) {
-      await life.at("search");
+      await world.at("search");
       await Promise.race([runs(), new Promise((_, reject) => signal.addEventListener("abort", reject))]);
       return found;
     },
   });
 }
 
-function refund(life: Life, isAsked: (orderId: string) => boolean, runs: () => Promise<void> = async () => {}) {
+function refund(world: World, isAsked: (orderId: string) => boolean, runs: () => Promise<void> = async () => {}) {
   return tool({
     name: "refund",
     description: "Refunds an order, in cents.",
@@ -56,14 +58,14 @@ function refund(life: Life, isAsked: (orderId: string) => boolean, runs: () => P
     idempotencyKey: ({ orderId }) => ["refund", orderId],
     approval: ({ orderId }) => isAsked(orderId) && { message: "Refund?" },
     async call({ orderId }) {
-      await life.at("refund: begins");
-      await life.act(`refund ${orderId}`);
-      await life.at("refund: has acted");
+      await world.at("refund: begins");
+      await world.act(`refund ${orderId}`);
+      await world.at("refund: has acted");
       await runs();
       return { refundId: `R${orderId}` };
     },
     async reconcile({ orderId }) {
-      return life.world.count(`refund ${orderId}`) > 0 ? applied({ refundId: `R${orderId}` }) : notApplied();
+      return world.count(`refund ${orderId}`) > 0 ? applied({ refundId: `R${orderId}` }) : notApplied();
     },
     reduce(desk, { refundId }) {
       if (refundId === "R2") desk.step = "done";
@@ -111,9 +113,9 @@ test("t1: killed in a write after the money moved", async () => {
   const story: Story = {
     name: "t1",
     says,
-    agent: (life) =>
+    agent: (world) =>
       desk(
-        [search(life, [{ id: "1" }, { id: "2" }]), refund(life, (orderId) => orderId === "2")],
+        [search(world, [{ id: "1" }, { id: "2" }]), refund(world, (orderId) => orderId === "2")],
         [
           { text: "Looking.", calls: [{ name: "search_orders", input: { email: "a@b.c" } }] },
           { calls: [{ name: "refund", input: { orderId: "1", cents: 3_000 } }] },
@@ -121,10 +123,10 @@ test("t1: killed in a write after the money moved", async () => {
           { text: "Done." },
         ],
       ),
-    answer: approve,
+    answers: approve,
   };
-  const { log, client, world } = await play(story, [{ at: "refund: has acted", nth: 1 }]);
-  expect(lines(log)).toEqual(traced("t1"));
+  const { logs, client, world } = await played(story, [{ at: "refund: has acted", nth: 1 }]);
+  expect(lines(logs.flat())).toEqual(traced("t1"));
   expect(normaliseTranscript(client)).toEqual(await heldAfter("t1"));
   expect(world.ledger).toEqual(["refund 1", "refund 2"]);
 });
@@ -161,10 +163,11 @@ test("t2: killed in a model step, with half a text and half a call on the screen
     { type: "tool-call", toolCallId: "c", toolName: "search_orders", input: '{"a":1}' },
     finish("tool-calls"),
   ];
+  let asked = 0;
   const story: Story = {
     name: "t2",
     says,
-    agent(life) {
+    agent(world) {
       const first = [...begins, { type: "reasoning-end", id: "r" }, ...text, ...call];
       const attempts = [endless(first), modelOf(whole)];
       const script = scriptedModel([{ text: "unused" }, { text: "Found." }]);
@@ -173,19 +176,19 @@ test("t2: killed in a model step, with half a text and half a call on the screen
         async doStream(options) {
           if (options.prompt.some((message) => (message as { role: string }).role === "assistant"))
             return await script.doStream(options);
-          const turn = life.world.visits.get("model") ?? 0;
-          await life.at("model");
+          const turn = asked++;
+          await world.at("model");
           return await (attempts[turn] ?? modelOf(whole)).doStream(options);
         },
       };
-      return desk([search(life, "found")], model);
+      return desk([search(world, "found")], model);
     },
   };
   const isHalfCall = (entry: NewEntry) =>
     entry.kind === "frame" && "event" in entry && entry.event.type === "TOOL_CALL_ARGS";
-  const { log, client, deaths } = await play(story, [{ when: "behind", holds: isHalfCall }]);
-  expect(deaths).toBe(1);
-  expect(lines(log)).toEqual(traced("t2"));
+  const { logs, client, deaths } = await played(story, [{ when: "behind", holds: isHalfCall }]);
+  expect(deaths).toHaveLength(1);
+  expect(lines(logs.flat())).toEqual(traced("t2"));
   expect(normaliseTranscript(client)).toEqual(await heldAfter("t2"));
 });
 
@@ -194,9 +197,9 @@ test("t5: a client tool beside a server tool", async () => {
     name: "t5",
     says,
     tools: [{ name: "paint", description: "Paints the page.", parameters: {} }],
-    agent: (life) =>
+    agent: (world) =>
       desk(
-        [search(life, "two orders")],
+        [search(world, "two orders")],
         [
           {
             calls: [
@@ -207,10 +210,10 @@ test("t5: a client tool beside a server tool", async () => {
           { text: "Painted." },
         ],
       ),
-    result: () => "cli",
+    results: { paint: "cli" },
   };
-  const { log, client } = await play(story);
-  expect(lines(log)).toEqual(traced("t5"));
+  const { logs, client } = await played(story);
+  expect(lines(logs.flat())).toEqual(traced("t5"));
   expect(normaliseTranscript(client)).toEqual(await heldAfter("t5"));
 });
 
@@ -241,19 +244,20 @@ async function until(store: EventStore, holds: (entry: Entry) => boolean): Promi
 
 test("t3: two approvals answered by two ways, with a crash between", async () => {
   const slow = signalled();
-  const world = new World(inMemory());
+  const world = new World();
+  const outside = new Outside(memoryDisk());
   const approvals = new Set(["1", "2"]);
-  const story = (isFirst: boolean) => (life: Life) => {
+  const story = (isFirst: boolean) => {
     const stateless = {
       ...refund(
-        life,
+        world,
         (orderId) => approvals.has(orderId),
         () => (isFirst ? never() : Promise.resolve()),
       ),
       reduce: () => {},
     };
     return desk(
-      [search(life, ["found"], () => (isFirst ? never() : slow.given)), stateless],
+      [search(world, ["found"], () => (isFirst ? never() : slow.given)), stateless],
       [
         {
           calls: [
@@ -266,11 +270,11 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
       ],
     );
   };
-  let life = new Life(world, null, story(true));
+  let life = new Life(outside, null, story(true));
   await life.runtime.open();
   const client = new StockClient("desk", (url, init) => life.fetch(url, init));
   client.say("u", says);
-  const first = client.run("r1");
+  const first = client.run({ runId: "r1" });
   const { store } = life.mortal;
   const opened = (log: readonly Entry[]) =>
     log.flatMap((entry) => (entry.kind === "interrupt.opened" ? [entry.interrupt] : []));
@@ -286,15 +290,15 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
   life.mortal.die();
   expect(await first).toBe("cut");
 
-  life = new Life(world, null, story(false));
+  life = new Life(outside, null, story(false));
   await life.runtime.open();
-  const again = client.run("r1");
+  const again = client.run({ runId: "r1" });
   await until(life.mortal.store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
   slow.give();
   const ran = await again;
   if (ran === "cut") throw client.failure;
   expect(ran.questions).toMatchObject([{ toolCallId: expect.any(String), reason: "tool_call" }]);
-  await client.run("r2", [{ interruptId: ran.questions[0]?.id ?? "", ...approve() }]);
+  await client.run({ runId: "r2", resume: [{ interruptId: ran.questions[0]?.id ?? "", ...approve() }] });
   const log = await until(life.mortal.store, ({ kind }) => kind === "run.finished");
 
   const finish = log.find((entry) => entry.kind === "step.finished" && entry.path === "1.1");
@@ -312,10 +316,21 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
 });
 
 test("t4: a sibling that has published is killed, and the other one has finished with its own change", async () => {
+  let store: EventStore | undefined;
+  const disk = (): Disk => {
+    const kept = memoryDisk();
+    return {
+      ...kept,
+      next(settings) {
+        store = kept.next(settings);
+        return store;
+      },
+    };
+  };
   const story: Story = {
     name: "t4",
     says,
-    agent(life) {
+    agent(world) {
       // B waits until A has published; A, in its first life, until B has finished, and there it dies.
       const published = signalled();
       const adds = (name: string, body: (item: () => void, ctx: { publishState(): void }) => Promise<void>) =>
@@ -332,8 +347,9 @@ test("t4: a sibling that has published is killed, and the other one has finished
           add();
           ctx.publishState();
           published.give();
-          await until(life.mortal.store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
-          await life.at("B has finished");
+          if (store === undefined) throw new Error("there is no store");
+          await until(store, (entry) => entry.kind === "step.finished" && entry.path === "1.1");
+          await world.at("B has finished");
         }),
         adds("b", async (add) => {
           await published.given;
@@ -347,8 +363,9 @@ test("t4: a sibling that has published is killed, and the other one has finished
       }) as LoopAgent;
     },
   };
-  const { log, client, deaths } = await play(story, [{ at: "B has finished", nth: 1 }]);
-  expect(deaths).toBe(1);
+  const { logs, client, deaths } = await played(story, [{ at: "B has finished", nth: 1 }], disk);
+  const log = logs.flat();
+  expect(deaths).toHaveLength(1);
   expect(lines(log)).toEqual(traced("t4"));
   const trace = traces.find(({ name }) => name.startsWith("t4"));
   const said = (entries: readonly NewEntry[]) =>
@@ -360,14 +377,14 @@ test("t4: a sibling that has published is killed, and the other one has finished
     });
   expect(said(log)).toEqual(said(trace?.batches.flat() ?? []));
   expect(normaliseTranscript(client)).toEqual(await heldAfter("t4"));
-  const plain = await play(story);
+  const plain = await played(story, [], disk);
   expect(client.state).toEqual({ items: ["b", "a"] });
   expect(plain.client.state).toEqual(client.state);
 });
 
 test("t6: cancelled while a write and a read run, and a second write waits for a human", async () => {
   const money = signalled();
-  const life = new Life(new World(inMemory()), null, (one) =>
+  const { life } = living((one) =>
     desk(
       [
         search(one, "never", () => never()),
@@ -392,7 +409,7 @@ test("t6: cancelled while a write and a read run, and a second write waits for a
   await life.runtime.open();
   const client = new StockClient("desk", life.fetch);
   client.say("u", says);
-  const ran = client.run("r1");
+  const ran = client.run({ runId: "r1" });
   await until(store, ({ kind }) => kind === "interrupt.opened");
   const [run] = (await store.runs({ tenant: "local" })).items;
   const cancelled = await life.fetch(`http://localhost/runs/${run?.uid}/cancel`, { method: "POST" });
@@ -417,7 +434,7 @@ test("t6: cancelled while a write and a read run, and a second write waits for a
 });
 
 test("t7: the inbox answers, a leg without a request follows, and readers get it in place", async () => {
-  const life = new Life(new World(inMemory()), null, (one) =>
+  const { life } = living((one) =>
     desk(
       [refund(one, () => true)],
       [{ text: "Refunding.", calls: [{ name: "refund", input: { orderId: "1", cents: 3_000 } }] }, { text: "Done." }],
@@ -427,7 +444,7 @@ test("t7: the inbox answers, a leg without a request follows, and readers get it
   await life.runtime.open();
   const client = new StockClient("desk", life.fetch);
   client.say("u", says);
-  const ran = await client.run("r1");
+  const ran = await client.run({ runId: "r1" });
   if (ran === "cut") throw client.failure;
   const [question] = ran.questions;
 
@@ -457,7 +474,7 @@ test("t7: the inbox answers, a leg without a request follows, and readers get it
 
   // A stock client addresses the question that it still knows; it is covered, and the client holds what an uninterrupted one does.
   const resume = [{ interruptId: question?.id ?? "", status: "cancelled" as const }];
-  expect(await client.run("r2", resume)).toEqual({ questions: [], calls: [] });
+  expect(await client.run({ runId: "r2", resume })).toEqual({ questions: [], calls: [] });
   expect(normaliseTranscript(client.held)).toEqual(await heldAfter("t7"));
   await life.runtime.close();
 });
@@ -492,7 +509,7 @@ describe("t8: SQLite reopened with runs in flight", () => {
   type Place = (typeof places)[number];
 
   /** Each thread is named after the place where its run stands when the process dies. */
-  const story = (isFirst: boolean) => (life: Life) => {
+  const story = (isFirst: boolean) => (world: World) => {
     const stands = async (place: Place, at: string): Promise<void> => {
       if (isFirst && at === place) await never();
     };
@@ -509,7 +526,7 @@ describe("t8: SQLite reopened with runs in flight", () => {
       tool({
         ...{ name: "label", description: "Labels.", effect: "idempotent", input },
         async call({ place, orderId }, { idempotencyKey }) {
-          if (life.world.count(`label ${idempotencyKey}`) === 0) await life.act(`label ${idempotencyKey}`);
+          if (world.count(`label ${idempotencyKey}`) === 0) await world.act(`label ${idempotencyKey}`);
           await stands(place, "label");
           return orderId;
         },
@@ -519,11 +536,11 @@ describe("t8: SQLite reopened with runs in flight", () => {
         approval: ({ place }) => place === "parked",
         async call({ place, orderId }) {
           await stands(place, "refund: begins");
-          await life.act(`refund ${orderId}`);
+          await world.act(`refund ${orderId}`);
           await stands(place, "refund: has acted");
           return orderId;
         },
-        reconcile: ({ orderId }) => (life.world.count(`refund ${orderId}`) > 0 ? applied(orderId) : notApplied()),
+        reconcile: ({ orderId }) => (world.count(`refund ${orderId}`) > 0 ? applied(orderId) : notApplied()),
       }),
     ];
     return desk(
@@ -538,14 +555,15 @@ describe("t8: SQLite reopened with runs in flight", () => {
   };
 
   test("all go on at once, nothing is done twice, and who waits is left alone", async () => {
-    const world = new World(inFiles());
-    const before = new Life(world, null, story(true));
+    const outside = new Outside(sqliteDisk());
+    const world = new World();
+    const before = new Life(outside, null, story(true)(world));
     await before.runtime.open();
     const threads = places.flatMap((place) => [1, 2, 3].map((n) => ({ place, n, name: `${place}-${n}` })));
     for (const { place, n, name } of threads) {
       const client = new StockClient("desk", before.fetch, name);
       client.say("u", `${place}/${name}-${n}`);
-      void client.run("r1");
+      void client.run({ runId: "r1" });
     }
     const runsOf = async ({ mortal }: Life) => (await mortal.store.runs({ tenant: "local", limit: 100 })).items;
     const stateOf = async ({ mortal }: Life, thread: string) => {
@@ -565,7 +583,7 @@ describe("t8: SQLite reopened with runs in flight", () => {
     }
     before.mortal.die();
 
-    const after = new Life(world, null, story(false));
+    const after = new Life(outside, null, story(false)(world));
     await after.runtime.open();
     for (const { place, name } of threads) {
       let { run, log } = await stateOf(after, name);
@@ -587,6 +605,6 @@ describe("t8: SQLite reopened with runs in flight", () => {
     // Fifteen refunds and eighteen labels: three refunds wait.
     expect(world.ledger.length).toBe(33);
     await after.runtime.close();
-    await world.disk.remove();
+    await outside.disk.remove();
   });
 });

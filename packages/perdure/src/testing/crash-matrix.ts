@@ -1,0 +1,246 @@
+import { PerdureError } from "../protocol/errors.ts";
+import type { LoopAgent } from "../runtime/agent-definition.ts";
+import { boundaryOf, type StepNames, stepNames } from "./boundary.ts";
+import { type Difference, differencesOf, givenUp } from "./compare.ts";
+import type { EndOfLife, Fate } from "./life.ts";
+import { type Disk, memoryDisk } from "./outside.ts";
+import { type Ended, PlayStuckError, play, type Story } from "./play.ts";
+import { type Boundary, CrashReport, type Played } from "./report.ts";
+import type { MatrixScript } from "./script.ts";
+
+/** How {@link crashMatrix} plays an agent, and what it looks at. */
+export interface CrashMatrixOptions<W = undefined> {
+  /** What the outside does. Default: one message, "go", and nobody to answer. */
+  readonly script?: MatrixScript<W>;
+  /**
+   * Makes the world outside of the processes, anew for each play: the fakes of the services that the tools call. It stays while processes die.
+   * With fakes that are there once for all, empty them here.
+   */
+  readonly world?: () => W | Promise<W>;
+  /**
+   * What has happened in the world, in order, as the fakes have noted it: one text for each time that something happened. Equal texts are the
+   * same effect happening again, so a text names all that matters: `refund A-1001 3000`.
+   */
+  readonly effects: (world: W) => Iterable<string>;
+  /** Lets go of a world. */
+  readonly dispose?: (world: W) => void | Promise<void>;
+  /** Where the log is kept. Default: {@link memoryDisk}. */
+  readonly disk?: () => Disk;
+  /** Which places to cut at. Default: all. */
+  readonly cuts?: (boundary: Boundary) => boolean;
+  /** At most so many cuts, spread evenly over all. */
+  readonly limit?: number;
+  /**
+   * How many processes may die in one play. With 2, each cut is followed by a second one after each commit of the process that recovers: that
+   * is the square of the plays. Default 1.
+   */
+  readonly deaths?: number;
+  /**
+   * How long nothing may happen in a play, and how long a body may outlive its process, before that is a finding; ten times that is how long a
+   * play may last at all. Milliseconds; default 5,000.
+   */
+  readonly patience?: number;
+  /** Called after each play. `total` grows with `deaths`. */
+  readonly onProgress?: (progress: { readonly done: number; readonly total: number }) => void;
+}
+
+/** An agent; or what makes one for each process, so that nothing that it remembers survives its death. */
+export type MatrixAgent<W> = LoopAgent | ((world: W) => LoopAgent | Promise<LoopAgent>);
+
+const PATIENCE = 5_000;
+/** After so many plays without an end the rest would only cost time. */
+const STUCK_ENOUGH = 5;
+
+/**
+ * Runs an agent through a conversation and kills its process everywhere: before and after every commit to the store, and in each body (the
+ * tools' `call`, `resume`, `reconcile` and `approval`, and the model) before its first line, at each operation on its `ctx`, at each
+ * {@link cutHere} and after its last line. After each cut another process opens the store and goes on, the front end asks again, and what came
+ * of it is held against two plays that were not cut: the effects in the world, the facts in the log, and what the client shows.
+ *
+ * Processes are played in this one: clock, randomness and run ids are injected, the store stops doing what a dead process asks for, and what
+ * it emits is dropped. A kill fires no signal, so a body that was running goes on; the next process begins when it has ended, or has come to a
+ * `cutHere()`, behind which a dead process does nothing. A body that does neither in time is a finding.
+ *
+ * ```ts
+ * const report = await crashMatrix((bank: Bank) => desk(bank), {
+ *   world: () => new Bank(),
+ *   effects: (bank) => bank.transfers.map(({ order, cents }) => `refund ${order} ${cents}`),
+ *   script: { answers: [{ kind: "approval", reply: { status: "resolved", payload: { approved: true } } }] },
+ * });
+ * report.assertNoFindings();
+ * ```
+ *
+ * The world is one object that `world()` makes for each play, because an effect counts only if it outlives the process that had it, and must
+ * not outlive the play. The agent is best a function of it: then each process gets a new one, as a real one does. How often an effect happened
+ * is read off the world alone; the log is not asked.
+ *
+ * @param agent - one with a `model`; a `run(ctx)` agent ends with `RUN_INTERRUPTED` where it is cut, which needs no matrix
+ * @throws {@link MatrixScriptError} when the script does not even get through without a cut, `RequestRefused` when the server refuses it
+ */
+export async function crashMatrix<W = undefined>(
+  agent: MatrixAgent<W>,
+  options: CrashMatrixOptions<W>,
+): Promise<CrashReport> {
+  const {
+    script = {},
+    world = () => undefined as W,
+    effects,
+    dispose,
+    disk = memoryDisk,
+    patience = PATIENCE,
+  } = options;
+  const story: Story<W> = {
+    ...{ script, disk, patience, hopeless: new Set<string>() },
+    async stage() {
+      const made = await world();
+      return {
+        world: made,
+        agent: async () => checked(typeof agent === "function" ? await agent(made) : agent),
+        effects: () => [...effects(made)],
+        dispose: async () => await dispose?.(made),
+      };
+    },
+  };
+  return await matrixOf(story, options);
+}
+
+function checked(agent: LoopAgent): LoopAgent {
+  if (agent.loop !== undefined) return agent;
+  const { name } = agent as { readonly name: string };
+  throw new PerdureError(
+    "CRASH_MATRIX_AGENT",
+    `agent "${name}" is a function: a cut ends its leg with RUN_INTERRUPTED, so there is nothing to compare; give an agent with a model`,
+  );
+}
+
+type Choice = Pick<CrashMatrixOptions, "cuts" | "limit" | "deaths" | "onProgress">;
+
+/** {@link crashMatrix} of a story. */
+export async function matrixOf<W>(story: Story<W>, choice: Choice = {}): Promise<CrashReport> {
+  return await new Matrix(story, choice).report();
+}
+
+class Matrix<W> {
+  readonly #story: Story<W>;
+  readonly #choice: Choice;
+  readonly #played: Played[] = [];
+  #stuck = 0;
+  #total = 2;
+  #skipped = 0;
+
+  constructor(story: Story<W>, choice: Choice) {
+    this.#story = story;
+    this.#choice = choice;
+  }
+
+  async report(): Promise<CrashReport> {
+    const agent = await this.#agentName();
+    const reference = await this.#reference();
+    if (reference !== undefined) await this.#cut(reference);
+    return new CrashReport(agent, this.#played, this.#skipped);
+  }
+
+  async #agentName(): Promise<string> {
+    const stage = await this.#story.stage();
+    const { name } = await stage.agent();
+    await stage.dispose();
+    return name;
+  }
+
+  /** Two plays without a cut: what differs between them no cut has done. */
+  async #reference(): Promise<Ended | undefined> {
+    try {
+      const [first, second] = [await play(this.#story), await play(this.#story)];
+      const differences = differencesOf(first, second);
+      this.#note({ cut: [], differences: [], gaveUp: false }, { cut: [], differences, gaveUp: false });
+      return differences.length === 0 ? first : undefined;
+    } catch (error) {
+      if (!(error instanceof PlayStuckError)) throw error;
+      // What is wrong with the script is no finding.
+      if (error.cause instanceof Error && !(error.cause instanceof AggregateError)) throw error.cause;
+      this.#note({ cut: [], differences: [noEnd(error)], gaveUp: false });
+      return undefined;
+    }
+  }
+
+  async #cut(reference: Ended): Promise<void> {
+    const { deaths = 1, limit = Number.POSITIVE_INFINITY } = this.#choice;
+    let left = limit;
+    let due = this.#firstCuts(reference);
+    for (let depth = 1; depth <= deaths && due.length > 0; depth++) {
+      const chosen = spread(due, left);
+      left -= chosen.length;
+      this.#total += chosen.length;
+      this.#skipped += due.length - chosen.length;
+      const next: (readonly Fate[])[] = [];
+      for (const [i, fates] of chosen.entries()) {
+        if (this.#stuck >= STUCK_ENOUGH) {
+          this.#skipped += chosen.length - i;
+          return;
+        }
+        const commits = await this.#play(reference, fates);
+        for (let nth = 1; depth < deaths && nth <= commits; nth++)
+          next.push([...fates, { when: "after", commits: nth }]);
+      }
+      due = next;
+    }
+  }
+
+  #firstCuts(reference: Ended): (readonly Fate[])[] {
+    const names = stepNames(reference);
+    const { cuts = () => true } = this.#choice;
+    const wanted = (end: EndOfLife): boolean => cuts(boundaryOf(end, names));
+    const appends = reference.commits.flatMap((commit, i) =>
+      (["before", "after"] as const).flatMap((when): Fate[] =>
+        wanted({ commit, when, nth: i + 1 }) ? [{ when, commits: when === "before" ? i : i + 1 }] : [],
+      ),
+    );
+    const places = reference.visits.flatMap(({ place, times }) =>
+      Array.from({ length: times }, (_, i) => i + 1).flatMap((nth): Fate[] =>
+        wanted({ place, nth }) ? [{ at: place.key, nth }] : [],
+      ),
+    );
+    return [...appends, ...places].map((fate) => [fate]);
+  }
+
+  /** @returns how many commits the last process made */
+  async #play(reference: Ended, fates: readonly Fate[]): Promise<number> {
+    try {
+      const ended = await play(this.#story, fates);
+      const differences = differencesOf(reference, ended);
+      this.#note({
+        cut: cutOf(ended.deaths, stepNames(ended)),
+        differences,
+        gaveUp: givenUp(ended) > givenUp(reference),
+      });
+      return ended.commits.length;
+    } catch (error) {
+      if (!(error instanceof PlayStuckError)) throw error;
+      this.#stuck += 1;
+      this.#note({ cut: cutOf(error.deaths, stepNames(reference)), differences: [noEnd(error)], gaveUp: false });
+      return 0;
+    }
+  }
+
+  #note(...played: readonly Played[]): void {
+    this.#played.push(...played);
+    this.#choice.onProgress?.({ done: this.#played.length, total: this.#total });
+  }
+}
+
+const cutOf = (deaths: readonly EndOfLife[], names: StepNames): readonly Boundary[] =>
+  deaths.map((end) => boundaryOf(end, names));
+
+function noEnd(error: PlayStuckError): Difference {
+  const [body] = error.running;
+  return {
+    ...{ kind: "unexpected", turn: null, step: body?.step ?? null, tool: body?.tool ?? null },
+    ...{ what: body === undefined ? "the play" : `${body.phase}`, expected: "comes to an end", found: error.message },
+  };
+}
+
+/** So many of them, evenly spread. */
+function spread<T>(items: readonly T[], limit: number): readonly T[] {
+  if (items.length <= limit) return items;
+  return Array.from({ length: Math.max(0, limit) }, (_, i) => items[Math.floor((i * items.length) / limit)] as T);
+}

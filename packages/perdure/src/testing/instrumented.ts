@@ -1,0 +1,69 @@
+/**
+ * An agent whose bodies say where they are. To its runtime it is the same agent: same tools, same contracts, same decisions.
+ *
+ * A tool is cut before its first line, at each operation on its context, and after its last line, before the driver has heard of it.
+ */
+import type { LoopAgent } from "../runtime/agent-definition.ts";
+import type { ToolContext } from "../tool/definition.ts";
+import type { DynTool } from "../tool/dyn-tool.ts";
+import { type Body, type Place, placeIn } from "./places.ts";
+
+/** The process that the bodies run in. */
+interface Host {
+  pass(place: Place): void;
+  runs<T>(body: Body, work: () => Promise<T>): Promise<T>;
+}
+
+export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
+  const { loop } = agent;
+  const tools = new Map<DynTool, DynTool>();
+  return {
+    ...agent,
+    loop: {
+      describes: loop.describes,
+      next: (run) => loop.next(run),
+      tool(name) {
+        const tool = loop.tool(name);
+        if (tool === undefined) return undefined;
+        const known = tools.get(tool) ?? instrumentedTool(tool, host);
+        tools.set(tool, known);
+        return known;
+      },
+      callModel: (step) =>
+        host.runs({ run: step.run.run.uid, step: step.path, tool: null, phase: "model" }, () => loop.callModel(step)),
+    },
+  };
+}
+
+function instrumentedTool(tool: DynTool, host: Host): DynTool {
+  const runs = <T>(phase: Body["phase"], ctx: ToolContext, work: (watched: ToolContext) => Promise<T>): Promise<T> => {
+    const body: Body = { run: ctx.run, step: ctx.path, tool: tool.name, phase };
+    return host.runs(body, () => work(watched(ctx, body, host)));
+  };
+  return {
+    ...tool,
+    approvalFor: (input) =>
+      host.runs({ run: null, step: null, tool: tool.name, phase: "approval" }, () => tool.approvalFor(input)),
+    callJson: (input, ctx) => runs("call", ctx, (watched) => tool.callJson(input, watched)),
+    resumeJson: (answer, input, ctx) => runs("resume", ctx, (watched) => tool.resumeJson(answer, input, watched)),
+    reconcileJson: (input, ctx) => runs("reconcile", ctx, (watched) => tool.reconcileJson(input, watched)),
+  };
+}
+
+/** What a body is told. To read it is no operation: nothing happens between it and the line before. */
+const FACTS: ReadonlySet<string> = new Set(["idempotencyKey", "attempt", "fence", "run", "path", "id", "content"]);
+
+/** The same object, each operation on which is a place. Its methods run on the object itself, which has private fields. */
+function watched<T extends object>(object: T, body: Body, host: Host, prefix = ""): T {
+  return new Proxy(object, {
+    get(target, name) {
+      if (typeof name === "string" && !FACTS.has(name)) host.pass(placeIn(body, "operation", `${prefix}${name}`));
+      const member: unknown = Reflect.get(target, name, target);
+      if (typeof member !== "function") return member;
+      return (...args: unknown[]): unknown => {
+        const returned: unknown = member.apply(target, args);
+        return name === "activity" ? watched(returned as object, body, host, "activity.") : returned;
+      };
+    },
+  });
+}

@@ -1,0 +1,342 @@
+/**
+ * Plays a conversation with an agent to its end, while its process dies as often as it is told to.
+ *
+ * What is played is the real runtime behind its HTTP handler, and a front end that sends its request again whenever it was cut off.
+ */
+import type { Entry } from "../log/entries.ts";
+import type { HeldByClient } from "../log/equal-transcripts.ts";
+import { PerdureError } from "../protocol/errors.ts";
+import type { Message, ResumeEntry } from "../protocol/events.ts";
+import type { LoopAgent } from "../runtime/agent-definition.ts";
+import type { EventStore, Run } from "../store/store.ts";
+import { type EndOfLife, type Fate, Life, nameOf } from "./life.ts";
+import type { Commit } from "./mortal-store.ts";
+import { type Disk, Outside } from "./outside.ts";
+import { patiently } from "./patience.ts";
+import type { Body, Place } from "./places.ts";
+import { callOf, type Look, type MatrixScript, questionOf, replyTo, resultOf, type ScriptTurn } from "./script.ts";
+import { type Asked, type Fetch, type Ran, ReducingClient, type ScriptClient } from "./script-client.ts";
+
+/** The world of one play. */
+export interface Stage<W> {
+  readonly world: W;
+  /** The agent as the next process has it. */
+  agent(): LoopAgent | Promise<LoopAgent>;
+  /** What has happened, in order. */
+  effects(): readonly string[];
+  dispose(): void | Promise<void>;
+}
+
+/** A conversation that can be played again and again. */
+export interface Story<W> {
+  readonly script: MatrixScript<W>;
+  stage(): Stage<W> | Promise<Stage<W>>;
+  readonly disk: () => Disk;
+  /** Who plays the front end. Default: a client of our own. */
+  readonly client?: (agent: string, fetch: Fetch) => ScriptClient;
+  /** How long nothing may happen, and how long a body may outlive its process. Milliseconds. */
+  readonly patience: number;
+  /** Bodies that are known to outlive their process for ever; they are not waited for again. */
+  readonly hopeless: Set<string>;
+}
+
+export interface Ended<W = unknown> {
+  readonly world: W;
+  readonly effects: readonly string[];
+  /** The runs of the thread, oldest first, and their logs. */
+  readonly runs: readonly Run[];
+  readonly logs: readonly (readonly Entry[])[];
+  /** What the client holds that was there all the time. */
+  readonly client: HeldByClient;
+  /** What one holds that comes when all is over. */
+  readonly late: HeldByClient;
+  readonly openQuestions: number;
+  readonly inbox: number;
+  readonly deaths: readonly EndOfLife[];
+  readonly visits: readonly { readonly place: Place; readonly times: number }[];
+  /** Commits of the life that lived on. */
+  readonly commits: readonly Commit[];
+  /** Bodies that went on after their process had died, and did not end. */
+  readonly leftBehind: readonly Body[];
+  /** What the last process reported. */
+  readonly reported: readonly unknown[];
+}
+
+/** A play came to no end. */
+export class PlayStuckError extends PerdureError {
+  override readonly name = "PlayStuckError";
+  constructor(
+    message: string,
+    readonly deaths: readonly EndOfLife[],
+    /** What was running then. */
+    readonly running: readonly Body[],
+    options?: ErrorOptions,
+  ) {
+    super("PLAY_STUCK", message, options);
+  }
+}
+
+/** How often a front end sends one request. */
+const TRIES = 40;
+
+export async function play<W>(story: Story<W>, fates: readonly Fate[] = []): Promise<Ended<W>> {
+  const stage = await story.stage();
+  const disk = story.disk();
+  const playing = new Play(story, stage, disk, fates);
+  try {
+    return await playing.orStuck(playing.toTheEnd());
+  } catch (error) {
+    throw playing.stuck(error);
+  } finally {
+    playing.leave();
+    await playing.orStuck(disk.remove());
+    await playing.orStuck(Promise.resolve(stage.dispose()));
+  }
+}
+
+class Play<W> {
+  readonly #story: Story<W>;
+  readonly #stage: Stage<W>;
+  readonly #outside: Outside;
+  readonly #fates: Fate[];
+  readonly #deaths: EndOfLife[] = [];
+  readonly #leftBehind = new Map<string, Body>();
+  readonly #look: Look<W>;
+  #life: Life | undefined;
+  #name = "";
+  #isOver = false;
+
+  constructor(story: Story<W>, stage: Stage<W>, disk: Disk, fates: readonly Fate[]) {
+    this.#story = story;
+    this.#stage = stage;
+    this.#outside = new Outside(disk);
+    this.#fates = [...fates];
+    this.#look = {
+      world: stage.world,
+      effects: () => stage.effects(),
+      happened: (effect) => stage.effects().includes(effect),
+    };
+  }
+
+  async toTheEnd(): Promise<Ended<W>> {
+    await this.#alive();
+    const { turns = ["go"] } = this.#story.script;
+    const client = this.#newClient();
+    const own: Message[] = [];
+    const add = (message: Message): void => {
+      own.push(message);
+      client.add(message);
+    };
+    let asked: Asked | undefined;
+    for (const [i, given] of turns.entries()) {
+      const turn: ScriptTurn = typeof given === "string" ? { says: given } : given;
+      add({ id: i === 0 ? "u" : `u${i + 1}`, role: "user", content: turn.says ?? "go" });
+      asked = await this.#turn(client, turn, i + 1, asked, add);
+    }
+    if (asked === undefined)
+      throw new PerdureError("MATRIX_SCRIPT", "the script has no turn; leave `turns` out, or say something");
+
+    const late = this.#newClient();
+    const last = asked;
+    await this.#untilWhole(() => late.join(own, last));
+    const ended = await this.#ended(client.held, late.held);
+    const life = await this.#alive();
+    // A body that is running would be waited for.
+    if (life.running.length === 0) await life.runtime.close();
+    return ended;
+  }
+
+  /** Nothing of it goes on from now. What hangs would hang closing, too; so what is left dies. */
+  leave(): void {
+    this.#isOver = true;
+    this.#life?.mortal.die();
+    this.#life?.mortal.bury();
+  }
+
+  #newClient(): ScriptClient {
+    const fetch: Fetch = (url, init) => this.#alive().then((life) => life.fetch(url, init));
+    return this.#story.client?.(this.#name, fetch) ?? new ReducingClient(this.#name, fetch);
+  }
+
+  /** The process, or the next one where it has died. */
+  async #alive(): Promise<Life> {
+    for (;;) {
+      const before = this.#life;
+      if (before !== undefined) {
+        if (!before.mortal.isDead) return before;
+        await this.#bury(before);
+      }
+      const agent = await this.#stage.agent();
+      if (this.#isOver) throw this.#stuck("the play is over");
+      this.#name = agent.name;
+      const life = new Life(this.#outside, this.#fates.shift() ?? null, agent);
+      this.#life = life;
+      await Promise.race([life.runtime.open(), life.mortal.died]);
+    }
+  }
+
+  async #bury(life: Life): Promise<void> {
+    const { end } = life;
+    if (end !== undefined) this.#deaths.push(end);
+    this.#outside.progress += 1;
+    const { patience, hopeless } = this.#story;
+    for (const body of await life.bodiesEnded(patience, hopeless)) {
+      this.#leftBehind.set(nameOf(body), body);
+      hopeless.add(nameOf(body));
+    }
+    life.mortal.bury();
+  }
+
+  /** One turn, with all that is asked in it. @returns its last request */
+  async #turn(
+    client: ScriptClient,
+    turn: ScriptTurn,
+    ordinal: number,
+    before: Asked | undefined,
+    add: (message: Message) => void,
+  ): Promise<Asked> {
+    const { script } = this.#story;
+    const { tools = [] } = script;
+    let number = before === undefined ? 1 : Number(before.runId.slice(1)) + 1;
+    let resume: ResumeEntry[] = [];
+    for (;;) {
+      const asked: Asked = { runId: `r${number}`, resume, tools, turn };
+      const { questions, calls } = await this.#untilWhole(() => client.run(asked));
+      if (questions.length === 0 && calls.length === 0) return asked;
+      if (number > TRIES * ordinal) throw this.#stuck(`the client was asked ${TRIES} times in one turn`);
+      number += 1;
+      const { messages } = client.held;
+      const asking = questions.map((interrupt) => questionOf(interrupt, messages));
+      const replies = asking.map((question) => [question.interrupt.id, replyTo(script, question, this.#look)] as const);
+      if (replies.some(([, reply]) => reply === "cancel-run")) await this.#cancel();
+      resume = replies.map(([interruptId, reply]) => {
+        const { status, payload } =
+          reply === "cancel-run" ? { status: "cancelled" as const, payload: undefined } : reply;
+        return { interruptId, status, ...(payload !== undefined && { payload }) };
+      });
+      for (const [i, question] of asking.entries()) {
+        const { interruptId, ...reply } = resume[i] as ResumeEntry;
+        if (script.inInbox?.(question, this.#look))
+          await this.#post(`/inbox/${encodeURIComponent(interruptId)}`, reply);
+      }
+      for (const id of calls) {
+        const call = callOf(messages, id);
+        if (call === undefined) throw this.#stuck(`the client was left a call (${id}) that it does not hold`);
+        add({ id: `result-of-${id}`, role: "tool", toolCallId: id, content: resultOf(script, call, this.#look) });
+      }
+    }
+  }
+
+  /** Sends a request until its answer has an end. */
+  async #untilWhole(send: () => Promise<Ran>): Promise<Exclude<Ran, "cut">> {
+    for (let tries = 0; tries < TRIES; tries++) {
+      const life = await this.#alive();
+      const ran = await send();
+      if (ran !== "cut") {
+        await this.#alive();
+        return ran;
+      }
+      // Else the request failed although its server lives.
+      if (!life.mortal.isDead && !(await this.#letGoOn(life)))
+        throw this.#stuck("a request failed while its server lived", life.reported);
+    }
+    throw this.#stuck(`the client has sent one request ${TRIES} times and is not done`);
+  }
+
+  /** The operator has found out what took three processes down. @returns whether he was asked */
+  async #letGoOn({ mortal }: Life): Promise<boolean> {
+    const { items } = await mortal.below.questions({ tenant: "local" });
+    const poisoned = items.filter(({ interrupt }) => interrupt.kind === "poisoned");
+    for (const { interrupt, uid } of poisoned) {
+      await this.#post(`/inbox/${encodeURIComponent(interrupt.id)}`, {
+        status: "resolved",
+        payload: { action: "go-on" },
+      });
+      await this.#until(async (store) => (await store.inbox(uid)).length === 0);
+    }
+    return poisoned.length > 0;
+  }
+
+  /** Until a server that lives has taken it. */
+  async #post(path: string, body: object): Promise<void> {
+    for (let tries = 0; tries < TRIES; tries++) {
+      const life = await this.#alive();
+      const headers = { "content-type": "application/json" };
+      const init = { method: "POST", headers, body: JSON.stringify(body) };
+      const response = await life.fetch(`http://localhost${path}`, init).catch(() => undefined);
+      if (response?.ok) return;
+      if (!life.mortal.isDead)
+        throw this.#stuck(`the server refuses ${path}: ${response?.status} ${await response?.text()}`);
+    }
+  }
+
+  async #cancel(): Promise<void> {
+    for (let tries = 0; tries < TRIES; tries++) {
+      const life = await this.#alive();
+      const { items } = await life.mortal.below.runs({ tenant: "local", limit: 1 });
+      const posted = life.fetch(`http://localhost/runs/${items[0]?.uid}/cancel`, { method: "POST" });
+      const status = await posted.then(
+        (response) => response.status,
+        () => null,
+      );
+      if (status === null) continue;
+      await this.#until(async (store) => {
+        const [newest] = (await store.runs({ tenant: "local", limit: 1 })).items;
+        return newest?.outcome !== null;
+      });
+      return;
+    }
+  }
+
+  /** Over as many processes as it takes. */
+  async #until(isSo: (store: EventStore) => Promise<boolean>): Promise<void> {
+    while (!(await isSo((await this.#alive()).mortal.below))) await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  /** Gives up when nothing has happened for too long, or too much. */
+  async orStuck<T>(going: Promise<T>): Promise<T> {
+    return await patiently(going, {
+      patience: this.#story.patience,
+      progress: () => this.#outside.progress,
+      stuck: (why) => this.#stuck(why, this.#life?.reported),
+    });
+  }
+
+  /** What the script, or the world, has thrown, with the place where the play was cut. */
+  stuck(error: unknown): PlayStuckError {
+    if (error instanceof PlayStuckError) return error;
+    return new PlayStuckError(error instanceof Error ? error.message : String(error), this.#deaths, [], {
+      cause: error,
+    });
+  }
+
+  #stuck(why: string, causes: readonly unknown[] = []): PlayStuckError {
+    const running = this.#life?.running ?? [];
+    const where = running.map(({ tool, phase, step }) => `\`${tool}\` (${phase}, step ${step})`).join(", ");
+    const message = where === "" ? why : `${why}; what runs: ${where}`;
+    const options = causes.length === 0 ? {} : { cause: new AggregateError(causes, "what the process reported") };
+    return new PlayStuckError(message, this.#deaths, running, options);
+  }
+
+  async #ended(client: HeldByClient, late: HeldByClient): Promise<Ended<W>> {
+    const { mortal, reported, commits } = await this.#alive();
+    const { below } = mortal;
+    const runs = [...(await below.runs({ tenant: "local", limit: 500 })).items].sort((a, b) => a.turn - b.turn);
+    const logs: Entry[][] = [];
+    let inbox = 0;
+    for (const { uid } of runs) {
+      const log: Entry[] = [];
+      for await (const entry of below.read(uid, -1)) log.push(entry);
+      logs.push(log);
+      inbox += (await below.inbox(uid)).length;
+    }
+    return {
+      ...{ world: this.#stage.world, effects: [...this.#stage.effects()], runs, logs, client, late, inbox, reported },
+      openQuestions: (await below.questions({ tenant: "local" })).items.length,
+      deaths: this.#deaths,
+      visits: this.#outside.visits,
+      commits,
+      leftBehind: [...this.#leftBehind.values()],
+    };
+  }
+}
