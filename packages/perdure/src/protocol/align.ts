@@ -4,7 +4,7 @@
  * A1. An element that was not changed is the same reference, or the same primitive, in both: a longest run of those is *kept*, the others have
  *     *moved*.
  * A2. One that was changed is another reference. It is known by its `id` member, if both have one; else by what it has in common with one that
- *     stood between the same kept elements, and by its place, if as many stand there now as before. Objects of which no member is equal are
+ *     stood between the same kept elements, and by its place, if as many stand there now as before. Objects with little in common are
  *     two: rather both stay than one is lost.
  * A3. Primitives have no identity and no inside. Equal ones are told apart by their order; one in another's place has replaced it; where their
  *     number between kept elements has changed, the old ones were removed and the new ones inserted.
@@ -238,8 +238,12 @@ function kinship(a: Json, b: Json): number {
   // One that is empty may yet have become the other.
   if (members === 0 || Object.keys(a).length === 0) return FAINT;
   // Squared: one pair that is nearly equal says more than two that have a default in common.
-  return (equal / all) ** 2;
+  const share = (equal / all) ** 2;
+  return share < ALIKE ? 0 : share;
 }
+
+/** Less than that, two have in common by chance: taken for one, the removal of the first would take the other away. */
+const ALIKE = 0.15;
 
 const FAINT = 0.01;
 

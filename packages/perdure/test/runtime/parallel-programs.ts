@@ -151,7 +151,7 @@ const tools = effects.flatMap((effect) =>
       },
       ...(reduces && {
         reduce(board: Board, _: unknown, { call: index }: { call: number }) {
-          board.items.push({ by: `reduce ${index}`, v: numberOf(index, 0, 0) });
+          board.items.push({ by: `reduce ${index}`, v: 0 });
         },
       }),
     }),
@@ -178,11 +178,6 @@ const desk = agent<Board>({
     }),
   },
 }) as LoopAgent as Agent;
-
-/** Of an item: no other has it, so that two that nobody has to do with each other have nothing in common. */
-export function numberOf(call: number, attempt: number, op: number): number {
-  return 1_000 + call * 1_000 + attempt * 100 + op;
-}
 
 function nameOf(effect: string, reduces: boolean): string {
   return reduces ? `${effect}_reduces` : effect;
@@ -339,7 +334,7 @@ class Play {
     for (const [i, one] of ops.entries()) {
       if (one.op === "publish") ctx.publishState();
       else if (one.op === "wait") await this.#goesOn(life);
-      else change(ctx.state, one, { by: label, v: numberOf(index, ctx.attempt, i) }, trail);
+      else change(ctx.state, one, { by: label, v: i }, trail);
     }
     if (life.mortal.isDead) await never();
     switch (end) {
