@@ -18,10 +18,14 @@ const HEAD = "max(sealed, ifnull((SELECT max(seq) FROM log WHERE run = runs.id),
 const RUN = `runs.*, ${HEAD} AS head,
   (SELECT at FROM log WHERE run = runs.id ORDER BY seq DESC LIMIT 1) AS updated_at`;
 
+const KEPT_TAILS = 1_000;
+
 /** The tables as `sqlite-schema.ts` made them. Statements and mapping, no rule. */
 export class SqliteRows implements Rows {
   readonly #db: SqliteDatabase;
   readonly #blobs: SqliteBlobs;
+  /** Where the chains of the runs that were appended to last stand, by the place of their last entry. */
+  readonly #tails = new Map<number, { readonly seq: number; readonly tail: Tail }>();
 
   constructor(db: SqliteDatabase) {
     this.#db = db;
@@ -172,6 +176,22 @@ export class SqliteRows implements Rows {
         text,
       );
     }
+    this.#keepTail(runId, rows);
+  }
+
+  /** What the next append goes on from; read again where a rollback has left it behind or ahead. */
+  #keepTail(runId: number, rows: readonly LogRow[]): void {
+    const [first, last] = [rows[0], rows.at(-1)];
+    if (first === undefined || last === undefined) return;
+    const fact = rows.findLast(({ chain }) => chain !== null);
+    const before = this.#tails.get(runId);
+    this.#tails.delete(runId);
+    if (fact?.chain != null) this.#tails.set(runId, { seq: last.seq, tail: { fact: fact.seq, chain: fact.chain } });
+    else if (before?.seq === first.seq - 1) this.#tails.set(runId, { seq: last.seq, tail: before.tail });
+    for (const oldest of this.#tails.keys()) {
+      if (this.#tails.size <= KEPT_TAILS) return;
+      this.#tails.delete(oldest);
+    }
   }
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {
@@ -190,6 +210,8 @@ export class SqliteRows implements Rows {
   }
 
   tail(runId: number, seq: number): Tail | null {
+    const known = this.#tails.get(runId);
+    if (known?.seq === seq) return known.tail;
     const row = this.#db.get(
       `SELECT fact.seq, fact.chain FROM log AS last JOIN log AS fact ON fact.run = last.run AND fact.seq = last.seq - last.since
        WHERE last.run = ? AND last.seq = ? AND fact.chain IS NOT NULL`,
