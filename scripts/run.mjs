@@ -23,6 +23,7 @@ const commands = {
   bench: { usage: "npm run bench -- [NAME] [--check]", run: bench },
   chaos: { usage: "npm run chaos -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("chaos", args) },
   cuts: { usage: "npm run cuts -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("cuts", args) },
+  perdure: { usage: "npm run perdure -- COMMAND", run: perdure },
   hunt: { usage: "npm run hunt -- N [--seed S]", run: hunt },
   conformance: { usage: "npm run conformance -- FOLDER", run: conformance },
   format: { usage: "npm run format", run: format },
@@ -97,6 +98,21 @@ async function bench(args) {
  */
 async function campaign(name, args) {
   return (await install()) || (await build()) || (await foreground(typeScript(`campaigns/src/${name}.ts`, args)));
+}
+
+/**
+ * The package's own command, as an installed one would run. Paths are those of where it was called.
+ * @param {string[]} args
+ */
+async function perdure(args) {
+  const code = (await install()) || (await build());
+  if (code !== 0) return code;
+  const file = resolve("packages/perdure/dist/cli.js");
+  return await foreground({
+    command: process.execPath,
+    args: [file, ...args],
+    cwd: process.env.INIT_CWD ?? process.cwd(),
+  });
 }
 
 /**
