@@ -66,6 +66,7 @@ export function toJson(value: unknown, what = "value"): Json {
       case "boolean":
         return v;
       case "number":
+        if (v === 0) return 0; // JSON knows no -0: what is given back live must be what is read after a crash
         if (Number.isFinite(v)) return v;
         throw new NotJsonError(what, path, String(v));
       case "undefined":

@@ -145,6 +145,13 @@ describe("hostile values", () => {
     });
   });
 
+  test("what JSON writes otherwise is given back as it is read: -0 is 0", async () => {
+    expect(await define(() => [-0, { n: -0 }]).callJson({}, ctx)).toStrictEqual({
+      type: "output",
+      output: [0, { n: 0 }],
+    });
+  });
+
   test("whatever a body returns, the outcome is JSON or a typed error", async () => {
     const arbitrary = fc.anything({
       withBigInt: true,
