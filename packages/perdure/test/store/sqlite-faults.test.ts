@@ -171,6 +171,8 @@ describe("the writer", () => {
     const { store, bound } = await bounded(100);
     const [one, two] = [await begin(store, "u1"), await begin(store, "u2")];
     const big = delta("x".repeat(20_000));
+    const told: number[] = [];
+    store.watch({ run: uid("u1") }, (entries = []) => told.push(...entries.map(({ seq }) => seq)));
     let appended = 0;
     let failed: unknown = null;
     while (failed === null) {
@@ -185,6 +187,9 @@ describe("the writer", () => {
       } else appended += 1;
     }
     expect(appended).toBeGreaterThan(5);
+    // What is not durable reaches nobody (promise 1).
+    await Promise.resolve();
+    expect(told).toHaveLength(2 * appended);
     expect(await store.run(uid("u1"))).toMatchObject({ head: 1 + 2 * appended });
     expect(await seqs(store, "u2")).toHaveLength(2 + appended);
     bound(1_000);
