@@ -29,8 +29,10 @@ import type { StartAttempt } from "./decide.ts";
 import type { AttemptDraft } from "./drafts.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
+import { intake } from "./intake.ts";
 import { attemptKey, claimAfter, claimChange, claiming, inheritance, keyHeld, keyNotFree } from "./keys.ts";
 import type { Settle } from "./settle.ts";
+
 import { anyOf, timeLimit } from "./signals.ts";
 
 /** How often a driver that has something else to do looks whether a key has come free. Milliseconds. */
@@ -120,6 +122,7 @@ export class CallRunner {
           : tool.resumeJson(answer, input, ctx).then((output) => ({ type: "output" as const, output }));
       });
       if (begun === undefined) return;
+      if (tool.effect === "write") this.#options.writes.begin(session.state.run.uid, path, begun, tool.policy.settle);
       // A body that ignores its signal is left behind; a write's late result still counts while nothing else has (P3).
       const outcome = await orAborted(begun, tool.effect === "write" ? timeout.signal : stop.signal);
       if (!this.#session.isRunning(path, n)) return this.#late(call);
@@ -129,6 +132,7 @@ export class CallRunner {
       if (session.signal.aborted) return;
       if (!this.#session.isRunning(path, n)) return this.#late(call);
       this.#fail(call, tool, input, n, error);
+      if (!(error instanceof TimedOut)) this.#options.writes.recorded(session.state.run.uid, path);
     } finally {
       stop.release();
       timeout.release();
@@ -219,6 +223,7 @@ export class CallRunner {
     const { state, patch, dropped } = this.#changesOf(draft);
     session.drafts.drop(call.path);
     session.add(session.opening(interrupt, { patch: this.#change(patch, state), dropped }));
+    this.#options.writes.recorded(session.state.run.uid, call.path);
     session.showState(call.path);
   }
 
@@ -277,13 +282,14 @@ export class CallRunner {
     const claim =
       tool === undefined || after === undefined
         ? undefined
-        : claimChange(session.state, call, tool, input, after, how.by === "answer" ? how.output : undefined);
+        : claimChange(session.state, call, tool, input, after, "output" in how ? how.output : undefined);
     const entries = (): readonly NewEntry[] => {
       const end = this.#settledEnd(how, tool, input);
       return [
+        ...(how.by === "late" && session.state.leg === null ? intake(session.state, []) : []),
         ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
         // The end of its step is all that closes a call of the client's.
-        ...(how.by === "cancel" && step?.waits && step.started.step !== "client-tool"
+        ...((how.by === "cancel" || how.by === "late") && step?.waits && step.started.step !== "client-tool"
           ? session.closing(step.waits, { status: "withdrawn", by: "" })
           : []),
         { kind: "step.finished", path: call.path, via: how.by === "answer" ? "answer" : "call", ...end },
@@ -295,12 +301,14 @@ export class CallRunner {
       ];
     };
     // Refused when somebody has answered meanwhile: then the answer is taken first, and the driver decides again.
-    await session.offer(entries, claim === undefined ? {} : { claims: [claim] });
+    const isOver = await session.offer(entries, claim === undefined ? {} : { claims: [claim] });
+    if (isOver) this.#options.writes.recorded(session.state.run.uid, call.path);
   }
 
   #settledEnd(how: Settle, tool: DynTool | undefined, input: Json): StepEnd {
     switch (how.by) {
       case "answer":
+      case "late":
         return this.okWithoutBody(tool, input, how.output);
       case "error":
         return { status: "error", error: how.error, applied: how.applied };
@@ -329,6 +337,7 @@ export class CallRunner {
       claim === undefined ? {} : { claims: [claim] },
     );
     session.showState(call.path);
+    this.#options.writes.recorded(session.state.run.uid, call.path);
   }
 
   /** The key that the call needs is not free (K2 in `keys.ts`). */
@@ -383,6 +392,7 @@ export class CallRunner {
   #late(call: LoopCall): void {
     const { run } = this.#session.state;
     this.#options.report(new LateOutcome(call.name, call.path), run.uid);
+    this.#options.writes.recorded(run.uid, call.path);
   }
 
   #recorded(error: unknown): RecordedError {

@@ -22,6 +22,7 @@ import { contractQuestionOf } from "./contracts.ts";
 import { openClientCalls } from "./intake.ts";
 import { NEEDS_OPERATOR, readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 import type { KeyWait } from "./keys.ts";
+import type { LeftBehind } from "./running-writes.ts";
 import type { Settle } from "./settle.ts";
 import { isPoisoned, poisonedSteps } from "./suspects.ts";
 
@@ -35,7 +36,7 @@ export type Start =
   /** A call that another driver began: find out whether this one's tool can go on with it, else ask an operator. */
   | { readonly start: "agree"; readonly call: LoopCall }
   /** A write whose outcome nobody knows: ask its `reconcile`, then a human. */
-  | { readonly start: "judge"; readonly call: LoopCall; readonly isSettled: boolean }
+  | { readonly start: "judge"; readonly call: LoopCall; readonly isSettled: boolean; readonly isRunning: boolean }
   /** Such a write of an abandoned run: the question is left behind, and nobody waits for its answer. */
   | { readonly start: "leave"; readonly call: LoopCall }
   | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle };
@@ -81,6 +82,8 @@ export interface Now {
   readonly disagreed: ReadonlySet<Path>;
   /** Calls whose key this driver found with somebody else. */
   readonly held: ReadonlyMap<Path, KeyWait>;
+  /** Writes that this process has begun and nobody has recorded an outcome of. */
+  readonly leftBehind: ReadonlyMap<Path, LeftBehind>;
 }
 
 export function decide(run: RunState, loop: Loop, now: Now): Decision {
@@ -111,7 +114,9 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
     // A run lies down until one key moves; with others, and while something runs here, it has to look.
     const looks = bodies || keys.length > 1 ? keys.map(({ lookAt }) => lookAt) : [];
     const until = Math.min(...timers, ...expiries, ...looks);
-    return { do: "wait", bodies, until: Number.isFinite(until) ? until : null, key: keys[0]?.name ?? null };
+    // A write that still runs keeps the run here: what it brings counts at once.
+    const isAwaited = bodies || [...now.leftBehind.values()].some(({ is }) => is === "running");
+    return { do: "wait", bodies: isAwaited, until: Number.isFinite(until) ? until : null, key: keys[0]?.name ?? null };
   }
 
   if (run.cancelled) return { do: "finish", outcome: run.abandoned ? "abandoned" : "cancelled" };
@@ -142,8 +147,11 @@ type Standing =
   | { readonly is: "timer"; readonly at: number; readonly blocks: boolean; readonly key?: KeyWait }
   | { readonly is: "ready"; readonly start: Start };
 
+/** The time of a timer that rings when a body ends which nobody waits for any more. */
+const WHEN_IT_ENDS = Number.POSITIVE_INFINITY;
+
 function standing(run: RunState, call: LoopCall, now: Now): Standing {
-  const found = standingBySteps(run, call, now);
+  const found = afterLeftBehind(call, standingBySteps(run, call, now), now);
   if (found.is !== "ready" && found.is !== "waiting") return found;
   const start = found.is === "ready" ? found.start : undefined;
   const step = run.steps.get(call.path);
@@ -156,6 +164,18 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
   const held = start?.start === "attempt" ? now.held.get(call.path) : undefined;
   if (held === undefined || now.at >= Math.min(held.lookAt, held.until)) return found;
   return { is: "timer", at: held.until, blocks: held.isElsewhere, key: held };
+}
+
+/** What an attempt that was left behind still does decides before anybody's word about it (D3). */
+function afterLeftBehind(call: LoopCall, found: Standing, { leftBehind, live, at }: Now): Standing {
+  const left = leftBehind.get(call.path);
+  if (left === undefined || found.is === "done" || live.has(call.path)) return found;
+  if (left.is === "landed") return ready(settle(call, { by: "late", output: left.output }));
+  if (found.is !== "ready" || (left.is === "ended" && at >= left.clearAt)) return found;
+  const { start } = found;
+  if (start.start === "judge" && left.is === "running") return ready({ ...start, isRunning: true });
+  if (start.start !== "attempt" && (start.start !== "judge" || !start.isSettled)) return found;
+  return { is: "timer", at: left.is === "running" ? WHEN_IT_ENDS : left.clearAt, blocks: true };
 }
 
 function standingBySteps(run: RunState, call: LoopCall, now: Now): Standing {
@@ -200,8 +220,8 @@ function afterFailure(run: RunState, call: LoopCall, step: StepState, failed: Fa
     if (run.abandoned) return ready({ start: "leave", call });
     // "Applied" counts at once, so `reconcile` is asked at once; "not applied" only later, so it is asked again then.
     const isSettled = failed.retryAt === null || at >= failed.retryAt;
-    if (isSettled) return ready({ start: "judge", call, isSettled: true });
-    if (!now.judged.has(call.path)) return ready({ start: "judge", call, isSettled: false });
+    if (isSettled) return ready({ start: "judge", call, isSettled: true, isRunning: false });
+    if (!now.judged.has(call.path)) return ready({ start: "judge", call, isSettled: false, isRunning: false });
     return { is: "timer", at: failed.retryAt, blocks: true };
   }
   if (run.cancelled) return ready(settle(call, { by: "cancel" }));

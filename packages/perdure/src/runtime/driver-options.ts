@@ -2,6 +2,7 @@ import type { RunState } from "../log/fold.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Lease } from "../store/store.ts";
 import type { Agent, LoopAgent } from "./agent-definition.ts";
+import type { RunningWrites } from "./running-writes.ts";
 import type { SuspectTurn } from "./suspects.ts";
 
 export interface DriverOptions<A extends Agent = LoopAgent> {
@@ -19,6 +20,7 @@ export interface DriverOptions<A extends Agent = LoopAgent> {
   readonly lostHere: ReadonlySet<number>;
   /** The runs of this process that have taken processes down, one of which may go on at a time. */
   readonly suspects: SuspectTurn;
+  readonly writes: RunningWrites;
   /** Aborted when this process stops driving: what runs is awaited, nothing new is started. */
   readonly stop: AbortSignal;
   /** Aborted when what runs may take no longer. */

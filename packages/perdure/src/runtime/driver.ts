@@ -38,6 +38,7 @@ class Driver {
   readonly #session: DriveSession;
   readonly #steps: StepRunner;
   readonly #unwatch: () => void;
+  readonly #unwatchWrites: () => void;
   #isResumed = false;
 
   constructor(options: DriverOptions) {
@@ -45,6 +46,7 @@ class Driver {
     this.#session = new DriveSession(options);
     this.#steps = new StepRunner(options, this.#session);
     this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.mailed);
+    this.#unwatchWrites = options.writes.watch(options.lease.uid, this.#session.wake);
     options.stop.addEventListener("abort", this.#session.wake);
   }
 
@@ -64,6 +66,7 @@ class Driver {
         agreed: this.#steps.agreed,
         disagreed: this.#steps.disagreed,
         held: this.#steps.held,
+        leftBehind: this.#options.writes.of(this.#options.lease.uid),
       });
       const ended = await this.#act(decision);
       if (ended !== undefined) return ended;
@@ -73,6 +76,7 @@ class Driver {
   close(): void {
     this.#options.suspects.leave(this.#options.lease.uid);
     this.#unwatch();
+    this.#unwatchWrites();
     this.#options.stop.removeEventListener("abort", this.#session.wake);
     this.#session.close();
   }

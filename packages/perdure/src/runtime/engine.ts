@@ -21,6 +21,7 @@ import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
+import { RunningWrites } from "./running-writes.ts";
 import { startingState } from "./starting-state.ts";
 import { SuspectTurn } from "./suspects.ts";
 import { Threads } from "./threads.ts";
@@ -87,6 +88,7 @@ export class Engine {
   readonly #giveUp = new AbortController();
   readonly #driving = new Map<Uid, Promise<void>>();
   readonly #suspects = new SuspectTurn();
+  readonly #writes = new RunningWrites(() => this.#now());
   /** Runs that were lost here and have not come to a rest here since: in which epochs. */
   readonly #lost = new Map<Uid, ReadonlySet<number>>();
   #opened: Promise<void> | undefined;
@@ -367,7 +369,7 @@ export class Engine {
       ...{ store: this.store, lease, leasedAt, run: state, before },
       // Only what was cut before this process opened the store is the former owner's.
       isOwnerDead: isOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
-      ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects },
+      ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
     };
     return await (agent.loop === undefined ? driveBody({ ...options, agent }) : drive({ ...options, agent }));

@@ -24,8 +24,15 @@ export class Judge {
     private readonly runner: CallRunner,
   ) {}
 
-  /** @param isSettled - nothing of the write can land any more: "not applied" may be believed */
-  async judge(call: LoopCall, isSettled: boolean, signal: AbortSignal): Promise<void> {
+  /**
+   * @param isSettled - its time is over: what nobody can tell is asked of a human
+   * @param isRunning - it runs all the same, so "not applied" may not be believed
+   */
+  async judge(
+    call: LoopCall,
+    { isSettled, isRunning }: { readonly isSettled: boolean; readonly isRunning: boolean },
+    signal: AbortSignal,
+  ): Promise<void> {
     const { session, runner } = this;
     const tool = this.options.agent.loop.tool(call.name);
     const step = session.state.steps.get(call.path);
@@ -43,7 +50,7 @@ export class Judge {
     }
     this.note.judged(call);
     if (!isSettled) return;
-    if (judgement.applied === "no") {
+    if (judgement.applied === "no" && !isRunning) {
       if (session.state.cancelled) return await runner.settle(call, { by: "cancel" });
       return await runner.attempt(attemptAgain(call, step), signal);
     }

@@ -86,7 +86,7 @@ function keyNow(tool: DynTool, input: Json): string | null {
 
 /** What becomes of the key of a call that no body ends; undefined where it never had it. */
 export function claimAfter(step: StepState | undefined, how: Settle): "settled" | "released" | "unknown" | undefined {
-  if (how.by === "answer") return "settled";
+  if (how.by === "answer" || how.by === "late") return "settled";
   const last = step?.attempts.at(-1);
   if (step === undefined || last === undefined) return undefined;
   if (how.by === "error") return how.applied === "unknown" ? "unknown" : "released";

@@ -67,7 +67,7 @@ export class StepRunner {
       case "agree":
         return this.#runCall(start.call, () => this.#gate.agree(start.call));
       case "judge":
-        return this.#run(start.call.path, false, (signal) => this.#judge.judge(start.call, start.isSettled, signal));
+        return this.#run(start.call.path, false, (signal) => this.#judge.judge(start.call, start, signal));
       case "leave":
         return this.#judge.leave(start.call);
       case "settle":

@@ -93,7 +93,12 @@ function decided(calls: readonly Call[], isCancelled: boolean): Decision {
   const where = (place: Place) => new Set(calls.flatMap((call, i) => (call.place === place ? [pathOf(i)] : [])));
   const now: Now = {
     ...{ at: NOW, inbox: [], live: where("live"), cleared: where("cleared"), judged: where("judged") },
-    ...{ agreed: new Set(calls.map((_, i) => pathOf(i))), disagreed: new Set(), held: new Map() },
+    ...{
+      agreed: new Set(calls.map((_, i) => pathOf(i))),
+      disagreed: new Set(),
+      held: new Map(),
+      leftBehind: new Map(),
+    },
   };
   return decide(run, loop, now);
 }

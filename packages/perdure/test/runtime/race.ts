@@ -127,11 +127,11 @@ export class Race {
   async answer(): Promise<boolean> {
     const { items } = await this.#below.questions({ tenant: "t" });
     for (const { interrupt } of items) {
-      const wasSent = this.ledger.includes("mail");
+      const wasDone = this.ledger.includes(interrupt.message.includes("`pay`") ? "pay" : "mail");
       const payload =
         interrupt.kind === "poisoned"
           ? { action: "go-on" }
-          : wasSent
+          : wasDone
             ? { did: "yes", output: { ok: true } }
             : { did: "no" };
       await this.#below.answer({ interrupt: interrupt.id, status: "resolved", payload, by: USER });
