@@ -9,7 +9,7 @@ import type { Fate } from "../../src/testing/life.ts";
 import type { Ended } from "../../src/testing/play.ts";
 import type { ScriptQuestion } from "../../src/testing/script.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { callsOf, fatesOf, isGivenUp, type Plan, randomPlan, rowOf, storyOf } from "./random-agents.ts";
+import { type CallPlan, callsOf, fatesOf, isGivenUp, type Plan, randomPlan, rowOf, storyOf } from "./random-agents.ts";
 import { played } from "./world.ts";
 
 quietClient();
@@ -88,3 +88,18 @@ test("a random agent, killed anywhere and answered by anybody in any order, ends
   expect(deaths).toBeGreaterThan(60);
   expect(unknowns).toBeGreaterThan(8);
 }, 180_000);
+
+test("the id of a question is the same whether or not a death has brought up another one before it", async () => {
+  const call: CallPlan = {
+    ...{ effect: "write", key: false, reconcile: false, approval: "none" },
+    ...{ suspends: "resume", fails: "no", publishes: false },
+  };
+  const plan: Plan = { turns: [[call]], fates: [{ body: 0 }], humans: [{ inInbox: false, cannotTell: false }] };
+  const opened = async (fates: readonly Fate[]) => {
+    const { log } = await playedPlan(plan, fates);
+    return log.flatMap((entry) => (entry.kind === "interrupt.opened" ? [entry.interrupt] : []));
+  };
+  const [plain, afterDeath] = [await opened([]), await opened(fatesOf(plan))];
+  expect(afterDeath.map(({ kind }) => kind)).toEqual(["unknown-write", "suspension"]);
+  expect(afterDeath[1]?.id).toBe(plain[0]?.id);
+});

@@ -1,5 +1,6 @@
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
+import { agent, createRuntime, type Transformer } from "../../src/index.ts";
 import type { Entry, NewEntry } from "../../src/log/entries.ts";
 import { fold } from "../../src/log/fold.ts";
 import { LeaseLostError, RunLog } from "../../src/runtime/run-log.ts";
@@ -105,4 +106,40 @@ test("after a failed append nothing more is appended", async () => {
   await expect(offered).rejects.toThrow(LeaseLostError);
   expect(() => log.add([noted(3)])).toThrow(LeaseLostError);
   expect(await entriesOf()).toHaveLength(before);
+});
+
+test("a delta that may not leave is refused where it is emitted, also one that would only have been gathered, and the log goes on", async () => {
+  const strangers: Transformer = {
+    name: "strangers",
+    initial: null,
+    step(memo, event) {
+      const isOne = event.type === "TEXT_MESSAGE_CONTENT" && event.delta === "three";
+      return { memo, events: [isOne ? { ...event, messageId: "nobody's" } : event] };
+    },
+  };
+  const refusals: unknown[] = [];
+  const talker = agent({
+    name: "talker",
+    transformers: [strangers],
+    async run(ctx) {
+      using message = ctx.message();
+      // The second waits for the window of the first to pass, so the others would wait behind it.
+      for (const word of ["one ", "two ", "three", "four"]) {
+        try {
+          message.delta(word);
+        } catch (error) {
+          refusals.push(error);
+        }
+      }
+    },
+  });
+  const runtime = createRuntime({ agents: [talker], onError: () => {} });
+  onTestFinished(() => runtime.close());
+  const body = JSON.stringify({ threadId: "t", runId: "r", messages: [] });
+  const headers = { "content-type": "application/json" };
+  const request = new Request("http://localhost/agents/talker", { method: "POST", headers, body });
+  const stream = await (await runtime.fetch(request)).text();
+  expect(refusals).toMatchObject([{ rule: "text-not-open" }]);
+  expect(stream).not.toContain("nobody's");
+  expect(stream).toContain('"type":"RUN_FINISHED"');
 });
