@@ -130,8 +130,9 @@ class Driver {
   async #start(starts: readonly Start[]): Promise<void> {
     const { suspects, lease } = this.#options;
     const { state, wake } = this.#session;
-    if (!isSuspect(state)) suspects.leave(lease.uid);
-    const isFree = !isSuspect(state) || suspects.take(lease.uid, wake);
+    const suspected = isSuspect(state);
+    if (!suspected) suspects.leave(lease.uid);
+    const isFree = !suspected || suspects.take(lease.uid, wake);
     // What only writes down is nobody's risk.
     const may = isFree ? starts : starts.filter(({ start }) => start === "settle" || start === "leave");
     for (const start of may) await this.#steps.start(start);

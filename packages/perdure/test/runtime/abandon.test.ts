@@ -10,6 +10,7 @@ import type { Run } from "../../src/store/store.ts";
 import { never } from "../../src/testing/mortal-store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
+import { posts } from "./asking.ts";
 import { living, StockClient } from "./world.ts";
 
 quietClient();
@@ -118,11 +119,10 @@ test("while a human is asked about a write: the question stays, and its answer s
   expect(end).toMatchObject({ outcome: "abandoned", unresolved: ["1.0"] });
   expect(await claim()).not.toMatchObject({ state: "released" });
   const [question] = (await store.questions({ tenant: "local" })).items;
-  const answered = await life.fetch(`http://localhost/inbox/${encodeURIComponent(question?.interrupt.id ?? "")}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ status: "resolved", payload: { did: "yes", output: { ok: true } } }),
-  });
+  const answered = await life.fetch(
+    `http://localhost/inbox/${encodeURIComponent(question?.interrupt.id ?? "")}`,
+    posts({ status: "resolved", payload: { did: "yes", output: { ok: true } } }),
+  );
   expect(answered.status).toBe(200);
   await until(async () => (await claim())?.state === "settled");
   expect((await run()).outcome).toBe("abandoned");

@@ -15,16 +15,11 @@ import { never } from "../../src/testing/mortal-store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
 
+import { posts } from "./asking.ts";
 import { clientTool, parallelCalls, refundDesk, suspension } from "./stories.ts";
 import { living, StockClient, type Story } from "./world.ts";
 
 quietClient();
-
-const posts = (body: unknown): RequestInit => ({
-  method: "POST",
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify(body),
-});
 
 /** Somebody outside. */
 interface Outsider {

@@ -3,8 +3,7 @@ import { agent, createRuntime, suspend, tool } from "perdure";
 import { type ScriptedTurn, scriptedModel } from "perdure/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { z } from "zod";
-
-const headers = { "content-type": "application/json" };
+import { asking, saying } from "./asking.ts";
 
 /** Pays what a human says, to whom a human says; asks for the date unless it is called in `atOnce`. */
 function payroll({ asksDate }: { asksDate: boolean }) {
@@ -42,18 +41,15 @@ function payroll({ asksDate }: { asksDate: boolean }) {
   });
   const runtime = createRuntime({ agents: [desk], onError: () => {} });
   onTestFinished(() => runtime.close());
-  const ask = async (path: string, body?: object) => {
-    const init = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
-    const response = await runtime.fetch(new Request(`http://localhost${path}`, init));
-    return await response.text();
-  };
-  const say = (id: string) =>
-    ask("/agents/desk", { threadId: `t-${id}`, runId: id, messages: [{ id, role: "user", content: "Pay bob." }] });
+  const ask = asking(runtime);
+  const say = (id: string) => ask("/agents/desk", saying("Pay bob.", { threadId: `t-${id}`, runId: id, id }));
   /** Answers the only open question, once there is one that was not there before. */
   const seen = new Set<string>();
   const answer = async (payload: object) => {
     const open = async () =>
-      (JSON.parse(await ask("/inbox")).interrupts as { id: string; run: string }[]).filter(({ id }) => !seen.has(id));
+      (JSON.parse((await ask("/inbox")).text).interrupts as { id: string; run: string }[]).filter(
+        ({ id }) => !seen.has(id),
+      );
     await expect.poll(open).toHaveLength(1);
     const [question] = await open();
     if (question === undefined) throw new Error("nothing was asked");
@@ -63,7 +59,7 @@ function payroll({ asksDate }: { asksDate: boolean }) {
   };
   const finished = async (run: string) => {
     const entries = async () =>
-      (await ask(`/runs/${run}/log`))
+      (await ask(`/runs/${run}/log`)).text
         .trim()
         .split("\n")
         .map((line) => JSON.parse(line) as { kind: string; path?: string; output?: unknown; patch?: unknown });

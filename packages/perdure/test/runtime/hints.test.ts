@@ -5,9 +5,7 @@ import { type Agent, agent, createRuntime, type EventStore, memory, tool } from 
 import type { AGUIEvent } from "../../src/protocol/events.ts";
 import type { Hint, Topic } from "../../src/store/store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
-
-const headers = { "content-type": "application/json" };
-const body = JSON.stringify({ threadId: "t", runId: "r", messages: [{ id: "u", role: "user", content: "Go." }] });
+import { asking, saying } from "./asking.ts";
 
 /** A runtime over a store whose hints go through other hands. */
 function served(one: Agent, watch: (below: EventStore, topic: Topic, hint: Hint) => () => void) {
@@ -21,9 +19,7 @@ function served(one: Agent, watch: (below: EventStore, topic: Topic, hint: Hint)
   });
   const runtime = createRuntime({ agents: [one], store, onError: () => {} });
   onTestFinished(() => runtime.close());
-  const ask = (path: string, init: RequestInit = {}) =>
-    runtime.fetch(new Request(`http://localhost${path}`, { headers, ...init }));
-  return { below, ask };
+  return { below, ask: asking(runtime) };
 }
 
 test.each([
@@ -40,6 +36,9 @@ test.each([
     },
   });
   const held: (() => void)[] = [];
+  const release = (): void => {
+    for (const go of held.splice(0)) go();
+  };
   const { ask } = served(count, (below, topic, hint) =>
     below.watch(topic, (appended) => {
       if (isTwice) {
@@ -48,11 +47,11 @@ test.each([
         return;
       }
       held.unshift(() => hint(appended));
-      if (held.length > 1) for (const go of held.splice(0)) go();
-      else setTimeout(() => held.splice(0).forEach((go) => void go()), 5);
+      if (held.length > 1) release();
+      else setTimeout(release, 5);
     }),
   );
-  const stream = await (await ask("/agents/count", { method: "POST", body })).text();
+  const stream = (await ask("/agents/count", saying("Go."))).text;
   const events = stream
     .split("\n")
     .flatMap((line) => (line.startsWith("data: ") ? [JSON.parse(line.slice(6)) as AGUIEvent] : []));
@@ -83,10 +82,10 @@ test("a cancel of which the driver was told nothing is found when the run would 
   const { below, ask } = served(agent({ name: "desk", model, tools: [work] }), (target, topic, hint) =>
     typeof topic === "object" && "inbox" in topic ? () => {} : target.watch(topic, hint),
   );
-  const stream = ask("/agents/desk", { method: "POST", body }).then((response) => response.text());
+  const stream = ask("/agents/desk", saying("Go."));
   await running;
   const [run] = (await below.runs({ tenant: "local" })).items;
-  expect((await ask(`/runs/${run?.uid}/cancel`, { method: "POST" })).status).toBe(202);
+  expect((await ask(`/runs/${run?.uid}/cancel`, {})).status).toBe(202);
   go();
   await stream;
   expect((await below.runs({ tenant: "local" })).items).toMatchObject([{ outcome: "cancelled" }]);

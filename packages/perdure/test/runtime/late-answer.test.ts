@@ -3,8 +3,7 @@ import { agent, createRuntime, tool } from "perdure";
 import { scriptedModel } from "perdure/testing";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-
-const headers = { "content-type": "application/json" };
+import { asking, saying } from "./asking.ts";
 
 /** A run whose write failed without a word, cancelled while the question about it was open. */
 async function cancelled() {
@@ -29,13 +28,8 @@ async function cancelled() {
   );
   const desk = agent({ name: "desk", model, tools: [pay] });
   const runtime = createRuntime({ agents: [desk], onError: () => {} });
-  const ask = async (path: string, body?: object) => {
-    const init = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
-    const response = await runtime.fetch(new Request(`http://localhost${path}`, init));
-    return { status: response.status, text: await response.text() };
-  };
-  const say = (id: string) =>
-    ask("/agents/desk", { threadId: "t", runId: `run-${id}`, messages: [{ id, role: "user", content: "Pay o1." }] });
+  const ask = asking(runtime);
+  const say = (id: string) => ask("/agents/desk", saying("Pay o1.", { runId: `run-${id}`, id }));
   const inbox = async () => JSON.parse((await ask("/inbox")).text).interrupts as { id: string; run: string }[];
 
   await say("u1");

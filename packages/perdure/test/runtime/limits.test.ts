@@ -5,6 +5,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { fold, type RunState } from "../../src/log/fold.ts";
 import { Threads } from "../../src/runtime/threads.ts";
+import { asking, saying } from "./asking.ts";
 
 const MIB = 1024 * 1024;
 
@@ -20,15 +21,7 @@ async function play(played: Agent<never>): Promise<Played> {
   const reported: unknown[] = [];
   const runtime = createRuntime({ agents: [played], store, onError: (error) => void reported.push(error) });
   onTestFinished(() => runtime.close());
-  const request = new Request(`http://127.0.0.1/agents/${played.name}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({
-      ...{ threadId: "t", runId: "r", protocolVersion: "1.0" },
-      messages: [{ id: "u", role: "user", content: "Go." }],
-    }),
-  });
-  const text = await (await runtime.fetch(request)).text();
+  const { text } = await asking(runtime)(`/agents/${played.name}`, { ...saying("Go."), protocolVersion: "1.0" });
   const [run] = (await store.runs({ tenant: "local", subject: "local" })).items;
   if (run === undefined) throw new Error("there is a run");
   return { text, state: fold(await new Threads(store).entries(run.uid, -1)), reported };

@@ -9,6 +9,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { sqlite } from "../../src/store/sqlite.ts";
 import type { EventStore } from "../../src/store/store.ts";
+import { asking, saying } from "./asking.ts";
 
 /** The promise speaks of 10,000: `PERDURE_MEMORY_RUNS=10000 npx vitest run memory.test` takes minutes. */
 const RUNS = Number(process.env.PERDURE_MEMORY_RUNS ?? 1_000);
@@ -51,13 +52,7 @@ async function opened() {
   const begin = () => {
     const runtime = createRuntime({ agents: [support, asks], store: sqlite(file) });
     const run = async (name: string): Promise<void> => {
-      const input = { threadId: `t${threads++}`, runId: "r", messages: [{ id: "u", role: "user", content: "Go." }] };
-      const request = new Request(`http://127.0.0.1/agents/${name}`, {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify(input),
-      });
-      const text = await (await runtime.fetch(request)).text();
+      const { text } = await asking(runtime)(`/agents/${name}`, saying("Go.", { threadId: `t${threads++}` }));
       if (!text.includes("RUN_FINISHED")) throw new Error(text);
     };
     return { runtime, run };

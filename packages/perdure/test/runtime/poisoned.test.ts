@@ -18,6 +18,7 @@ import { memoryDisk, Outside } from "../../src/testing/outside.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
 import { folder } from "../store/folder.ts";
+import { posts } from "./asking.ts";
 import { living, StockClient } from "./world.ts";
 
 quietClient();
@@ -112,8 +113,7 @@ class Desk {
   }
 
   post(path: string, body: unknown): Promise<Response> {
-    const headers = { "content-type": "application/json" };
-    return this.life.fetch(`http://localhost${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+    return this.life.fetch(`http://localhost${path}`, posts(body));
   }
 
   async poisoned() {

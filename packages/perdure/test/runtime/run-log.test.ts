@@ -7,6 +7,7 @@ import { LeaseLostError, RunLog } from "../../src/runtime/run-log.ts";
 import { memory } from "../../src/store/memory.ts";
 import type { Appended, Batch, EventStore } from "../../src/store/store.ts";
 import { begin, memo } from "../store/builders.ts";
+import { asking } from "./asking.ts";
 
 /** A log of a run that has just begun, over a store whose appends wait for `turns`, and which refuses the offers that `refuses` names. */
 async function begun(turns: () => Promise<void>, refuses: (batch: Batch) => boolean = () => false) {
@@ -135,10 +136,7 @@ test("a delta that may not leave is refused where it is emitted, also one that w
   });
   const runtime = createRuntime({ agents: [talker], onError: () => {} });
   onTestFinished(() => runtime.close());
-  const body = JSON.stringify({ threadId: "t", runId: "r", messages: [] });
-  const headers = { "content-type": "application/json" };
-  const request = new Request("http://localhost/agents/talker", { method: "POST", headers, body });
-  const stream = await (await runtime.fetch(request)).text();
+  const { text: stream } = await asking(runtime)("/agents/talker", { threadId: "t", runId: "r", messages: [] });
   expect(refusals).toMatchObject([{ rule: "text-not-open" }]);
   expect(stream).not.toContain("nobody's");
   expect(stream).toContain('"type":"RUN_FINISHED"');

@@ -12,8 +12,7 @@ import type { Uid } from "../../src/protocol/words.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
-
-const headers = { "content-type": "application/json" };
+import { asking, type Reply } from "./asking.ts";
 
 export interface Wish {
   readonly name: string;
@@ -46,10 +45,8 @@ export class Shop {
     );
   }
 
-  async ask(path: string, body?: object): Promise<{ status: number; text: string }> {
-    const init = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
-    const response = await this.runtime.fetch(new Request(`http://localhost${path}`, init));
-    return { status: response.status, text: await response.text() };
+  async ask(path: string, body?: object): Promise<Reply> {
+    return await asking(this.runtime)(path, body);
   }
 
   /** Makes the calls in a run of its own. Resolves when its leg has ended. @returns the events */

@@ -28,6 +28,7 @@ import { uninterrupted } from "../log/clients.ts";
 import { logOf } from "../log/entries.ts";
 import { traces } from "../log/traces.ts";
 import { quietClient } from "../protocol/published-client.ts";
+import { posts } from "./asking.ts";
 import { living, played, StockClient, type Story, World } from "./world.ts";
 
 quietClient();
@@ -280,11 +281,7 @@ test("t3: two approvals answered by two ways, with a crash between", async () =>
     log.flatMap((entry) => (entry.kind === "interrupt.opened" ? [entry.interrupt] : []));
   while (opened(await logOfThe(store)).length < 2) await new Promise((resolve) => setImmediate(resolve));
   const one = opened(await logOfThe(store)).find(({ path }) => path === "1.1");
-  const answered = await life.fetch(`http://localhost/inbox/${one?.id}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(approve()),
-  });
+  const answered = await life.fetch(`http://localhost/inbox/${one?.id}`, posts(approve()));
   expect(answered.status).toBe(200);
   while (world.ledger.length === 0) await new Promise((resolve) => setImmediate(resolve));
   life.mortal.die();
@@ -454,11 +451,7 @@ test("t7: the inbox answers, a leg without a request follows, and readers get it
   const seen = eventReader(reader);
   const prelude = await seen("RUN_FINISHED");
   const cursor = prelude.at(-1)?.id;
-  const answered = await life.fetch(`http://localhost/inbox/${question?.id}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(approve()),
-  });
+  const answered = await life.fetch(`http://localhost/inbox/${question?.id}`, posts(approve()));
   expect(answered.status).toBe(200);
   const log = await until(store, ({ kind }) => kind === "run.finished");
   const followed = await seen("RUN_FINISHED");
