@@ -1,7 +1,13 @@
 /** Promise 2, one driver: whatever two or three drivers of one store do between any two of their appends, while leases run out. */
 import fc from "fast-check";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from "vitest";
+import { createRuntimeFrom } from "../../src/http/create-runtime.ts";
+import { agent, memory } from "../../src/index.ts";
 import { essence } from "../../src/log/essence.ts";
+import type { Uid } from "../../src/protocol/words.ts";
+import type { Lease } from "../../src/store/store.ts";
+import { scriptedModel } from "../../src/testing/scripted-model.ts";
+import { asking, saying } from "./asking.ts";
 import { LEASE, Race, stopTime } from "./race.ts";
 
 let goOn: () => void;
@@ -81,3 +87,39 @@ test("in every interleaving of drivers and time there is one driver, and the run
   expect(Math.min(takeovers, fenced)).toBeGreaterThan(INTERLEAVINGS);
   expect(stale).toBeGreaterThan(INTERLEAVINGS / 10);
 }, 300_000);
+
+test("a driver that loses its run while it reads its mail starts nothing and goes; whoever claims the run next ends it", async () => {
+  const below = memory();
+  let renewals = 0;
+  let readings = 0;
+  const store = new Proxy(below, {
+    get(target, name) {
+      if (name === "renew") return async (lease: Lease) => (++renewals === 1 ? null : await target.renew(lease));
+      if (name === "inbox") {
+        return async (uid: Uid) => {
+          if (++readings === 1) await new Promise((resolve) => setTimeout(resolve, LEASE / 2));
+          return await target.inbox(uid);
+        };
+      }
+      const member: unknown = Reflect.get(target, name);
+      return typeof member === "function" ? member.bind(target) : member;
+    },
+  });
+  let asked = 0;
+  const model = scriptedModel(() => {
+    asked++;
+    return { text: "Hi." };
+  });
+  let rounds = 0;
+  const now = () => {
+    if (++rounds > 1_000) throw new Error("nothing else in this process gets a turn");
+    return Date.now();
+  };
+  const runtime = createRuntimeFrom({ now }, { agents: [agent({ name: "desk", model })], store, onError: () => {} });
+  onTestFinished(() => runtime.close());
+  const stream = asking(runtime)("/agents/desk", saying("Hi."));
+  await vi.advanceTimersByTimeAsync(LEASE);
+  expect((await stream).text).toContain("RUN_FINISHED");
+  expect({ renewals, asked }).toEqual({ renewals: 1, asked: 1 });
+  expect(rounds).toBeLessThan(100);
+});
