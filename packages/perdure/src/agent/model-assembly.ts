@@ -19,8 +19,8 @@ type Streamed = Exclude<ModelPart, { type: "finish" | "error" }>;
 interface TextBlock {
   readonly kind: "text";
   text: string;
-  /** How much of the text was emitted. */
-  shown: number;
+  /** What of the text was not emitted yet. By itself: to slice it off a text that grows by appending would copy all of it, for every delta. */
+  waiting: string;
   handle?: EmittedText;
   metadata: ProviderMetadata | undefined;
   ended: boolean;
@@ -126,6 +126,7 @@ export class ModelAssembly {
     if (part.type === "text-delta" && part.delta !== "") {
       if (block.text === "") this.#items.push(block);
       block.text += part.delta;
+      block.waiting += part.delta;
     }
     if (part.type === "text-end") block.ended = true;
     this.#showText();
@@ -135,10 +136,10 @@ export class ModelAssembly {
   #showText(): void {
     for (const block of this.#items) {
       if (block.kind !== "text") continue;
-      if (block.shown < block.text.length) {
+      if (block.waiting !== "") {
         block.handle ??= this.#emit.text();
-        block.handle.delta(block.text.slice(block.shown));
-        block.shown = block.text.length;
+        block.handle.delta(block.waiting);
+        block.waiting = "";
       }
       if (!block.ended) return;
       block.handle?.end();
@@ -267,7 +268,7 @@ export class ModelAssembly {
 const UNNAMED = "unnamed";
 
 function newText(): TextBlock {
-  return { kind: "text", text: "", shown: 0, metadata: undefined, ended: false };
+  return { kind: "text", text: "", waiting: "", metadata: undefined, ended: false };
 }
 
 function newReasoning(): ReasoningBlock {

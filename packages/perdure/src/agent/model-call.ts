@@ -33,7 +33,14 @@ export async function callModel(request: ModelRequest, emit: ModelEmitter): Prom
   if (signal.aborted) cancel(); // it fired while the answer was on its way, and fires no more
   try {
     for (;;) {
-      const read = await nextOf(reader, request);
+      let read: ReadableStreamReadResult<object>;
+      try {
+        read = await reader.read();
+      } catch (cause) {
+        signal.throwIfAborted();
+        throw toModelError(model, cause, "stream");
+      }
+      signal.throwIfAborted();
       if (read.done) throw cut(model);
       const part = readPart(read.value, model);
       if (part === null) continue;
@@ -46,20 +53,6 @@ export async function callModel(request: ModelRequest, emit: ModelEmitter): Prom
   } finally {
     signal.removeEventListener("abort", cancel);
     drop(reader.cancel());
-  }
-}
-
-async function nextOf(
-  reader: ReadableStreamDefaultReader<object>,
-  { model, signal }: ModelRequest,
-): Promise<ReadableStreamReadResult<object>> {
-  try {
-    const read = await reader.read();
-    signal.throwIfAborted();
-    return read;
-  } catch (cause) {
-    signal.throwIfAborted();
-    throw toModelError(model, cause, "stream");
   }
 }
 

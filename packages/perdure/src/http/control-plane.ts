@@ -8,7 +8,7 @@ import type { Engine } from "../runtime/engine.ts";
 import { anyOf } from "../runtime/signals.ts";
 import { isOf, type Streams } from "../runtime/streams.ts";
 import type { Question, Reply, Run } from "../store/store.ts";
-import { eventStreamResponse, sentStream } from "./event-stream.ts";
+import { eventStreamResponse } from "./event-stream.ts";
 import { logEntries } from "./log-entries.ts";
 import { problem } from "./problem.ts";
 import { isJson, readJsonBody } from "./read-body.ts";
@@ -67,8 +67,9 @@ export function addControlPlane(
     if (run instanceof Response) return run;
     const cursor = c.req.query("after") ?? c.req.header("last-event-id") ?? null;
     const isFollowing = c.req.query("follow") === "1";
-    const batches = await sentStream(async (gone) => streams.ofRun(run, { cursor, isFollowing, gone }));
-    return await eventStreamResponse(batches, c.req.query("protocolVersion") ?? "1.0", keepAlive);
+    const gone = new AbortController();
+    const batches = streams.ofRun(run, { cursor, isFollowing, gone: gone.signal });
+    return await eventStreamResponse({ batches, gone }, c.req.query("protocolVersion") ?? "1.0", keepAlive);
   });
   for (const kind of ["cancel", "abandon"] as const) {
     app.post(`/runs/:uid/${kind}`, async (c) => {

@@ -1,8 +1,8 @@
 /**
  * Verified events as a response of server-sent events.
  *
- * E1. The next batch is asked for when the connection has taken the last one, so a slow reader fills no buffer here. A run without a log
- *     waits for him; where there is a log, what waits for him is bounded, and past that he is told to come back.
+ * E1. The next batch is taken when the connection has room for it, so a slow reader fills no buffer here. What waits for him is bounded, and
+ *     past that he is told to come back.
  * E2. On Node the frames go straight to the socket. A web stream between takes three times as long for each, and works everywhere else.
  * E3. An event is encoded once for all its readers.
  */
@@ -11,6 +11,7 @@ import type { AGUIEvent } from "../protocol/events.ts";
 import { gateFor } from "../protocol/gates.ts";
 import { EVENT_STREAM } from "../protocol/negotiate.ts";
 import { encodeSse, KEEP_ALIVE } from "../protocol/sse.ts";
+import type { Batches } from "../runtime/batches.ts";
 import type { Sent } from "../runtime/feed.ts";
 
 /** `no-transform` and `X-Accel-Buffering` keep proxies from collecting the stream into one lump. */
@@ -21,38 +22,26 @@ const HEADERS = {
   connection: "keep-alive",
 };
 
-/** Events in the batches in which they came. */
+/** What a connection is sent, and what tells whoever sends that the connection is gone. */
 export interface SentStream {
-  next(): Promise<IteratorResult<readonly Sent[], unknown>>;
-  /** The connection is gone. Takes effect at once, also while `next` is pending. */
-  cancel(): void;
-}
-
-/** An iterator that ends with a signal, as a stream. */
-export function sentStream(
-  start: (gone: AbortSignal) => Promise<AsyncIterator<readonly Sent[], void>>,
-): Promise<SentStream> {
-  const gone = new AbortController();
-  return start(gone.signal).then((batches) => ({
-    next: () => batches.next(),
-    cancel: () => gone.abort(),
-  }));
+  readonly batches: Batches;
+  readonly gone: AbortController;
 }
 
 /**
  * A response that streams verified events. Leaving it cancels them.
  *
- * @param batches - the first one is awaited before the response exists, so what is wrong with a request can still be a status
+ * @param stream - its first batch is awaited before the response exists, so what is wrong with a request can still be a status
  * @param protocolVersion - what the reader declared; decides which 1.0 features it is spared
  * @param keepAliveMs - after this much silence a comment goes out, or middleboxes take the connection for dead
  */
 export async function eventStreamResponse(
-  batches: SentStream,
+  stream: SentStream,
   protocolVersion: string | undefined,
   keepAliveMs: number,
 ): Promise<Response> {
-  const frames = new Frames(batches, protocolVersion);
-  await frames.begun;
+  const frames = new Frames(stream, protocolVersion);
+  await frames.begin();
   const body = webStream(frames, keepAliveMs);
   unread.set(body, { frames, keepAliveMs });
   return new Response(body, { headers: HEADERS });
@@ -76,50 +65,52 @@ export function writeEventStream(
   if (stream === undefined) return false;
   const headers: OutgoingHttpHeaders = Object.fromEntries(response.headers);
   outgoing.writeHead(response.status, headers).flushHeaders();
-  write(stream.frames, outgoing, stream.keepAliveMs).catch((error: unknown) => {
-    outgoing.destroy();
-    report(error);
-  });
+  write(stream.frames, outgoing, stream.keepAliveMs, report);
   return true;
 }
 
-async function write(frames: Frames, outgoing: ServerResponse, keepAliveMs: number): Promise<void> {
+function write(frames: Frames, outgoing: ServerResponse, keepAliveMs: number, report: (error: unknown) => void): void {
+  let isFull = false;
   const silence = setInterval(() => {
     // A reader who has not taken what is there needs no comment.
     if (outgoing.writableLength === 0) outgoing.write(KEEP_ALIVE);
   }, keepAliveMs);
-  let onward = (): void => {};
-  const gone = (): void => {
-    frames.cancel();
-    onward();
-  };
-  outgoing.on("close", gone).on("drain", () => onward());
-  if (outgoing.destroyed) gone();
-  try {
-    for (;;) {
-      const text = await frames.next();
-      if (text === null || outgoing.destroyed) return void outgoing.end();
-      silence.refresh();
-      if (outgoing.write(text)) continue;
-      await new Promise<void>((resolve) => {
-        onward = resolve;
-        if (outgoing.destroyed) resolve();
-      });
+  const pump = (): void => {
+    try {
+      while (!isFull) {
+        const text = frames.take();
+        if (text === undefined) return;
+        if (text === null) return void outgoing.end();
+        silence.refresh();
+        isFull = !outgoing.write(text);
+      }
+    } catch (error) {
+      outgoing.destroy();
+      report(error);
     }
-  } finally {
+  };
+  const gone = (): void => {
     clearInterval(silence);
-  }
+    frames.cancel();
+  };
+  outgoing.on("close", gone).on("drain", () => {
+    isFull = false;
+    pump();
+  });
+  frames.onNews(pump);
+  if (outgoing.destroyed) gone();
+  else pump();
 }
 
 function webStream(frames: Frames, keepAliveMs: number): ReadableStream<Uint8Array> {
-  let next: Promise<string | null> | undefined;
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        next ??= frames.next();
-        const text = await orSilence(next, keepAliveMs);
-        if (text === SILENCE) return controller.enqueue(encoder.encode(KEEP_ALIVE));
-        next = undefined;
+        let text = frames.take();
+        while (text === undefined) {
+          if (!(await newsWithin(frames, keepAliveMs))) return controller.enqueue(encoder.encode(KEEP_ALIVE));
+          text = frames.take();
+        }
         if (text === null) controller.close();
         else controller.enqueue(encoder.encode(text));
       },
@@ -129,39 +120,59 @@ function webStream(frames: Frames, keepAliveMs: number): ReadableStream<Uint8Arr
   );
 }
 
+/** Resolves with whether there was news before so many ms had passed. */
+function newsWithin(frames: Frames, ms: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const silence = setTimeout(() => resolve(false), ms);
+    frames.onNews(() => {
+      clearTimeout(silence);
+      resolve(true);
+    });
+  });
+}
+
 const encoder = new TextEncoder();
 
 /** A stream's frames, as its reader may see them. */
 class Frames {
-  readonly #batches: SentStream;
+  readonly #stream: SentStream;
   readonly #gate: (event: AGUIEvent) => AGUIEvent | null;
-  #first: Promise<IteratorResult<readonly Sent[], unknown>> | undefined;
+  #first: ReturnType<Batches["take"]>;
 
-  constructor(batches: SentStream, protocolVersion: string | undefined) {
-    this.#batches = batches;
+  constructor(stream: SentStream, protocolVersion: string | undefined) {
+    this.#stream = stream;
     this.#gate = gateFor(protocolVersion);
-    this.#first = batches.next();
   }
 
-  /** Resolves when the stream has begun. */
-  get begun(): Promise<unknown> {
-    return this.#first ?? Promise.resolve();
-  }
-
-  /** The next frames; null after the last ones. */
-  async next(): Promise<string | null> {
+  /** Resolves when the stream has begun, be it with nothing. @throws what breaks it before that */
+  async begin(): Promise<void> {
+    const { batches } = this.#stream;
     for (;;) {
-      const { done, value } = await (this.#first ?? this.#batches.next());
+      this.#first = batches.take();
+      if (this.#first !== undefined) return;
+      await new Promise<void>((resolve) => this.onNews(resolve));
+    }
+  }
+
+  /** From now on this is called, and nothing else, when there may be something to take. */
+  onNews(call: () => void): void {
+    this.#stream.batches.onNews = call;
+  }
+
+  /** The next frames; undefined while there are none, null after the last ones. */
+  take(): string | undefined | null {
+    for (;;) {
+      const batch = this.#first === undefined ? this.#stream.batches.take() : this.#first;
       this.#first = undefined;
-      if (done === true) return null;
+      if (batch === undefined || batch === null) return batch;
       let text = "";
-      for (const sent of value) text += this.#encoded(sent);
+      for (const sent of batch) text += this.#encoded(sent);
       if (text !== "") return text;
     }
   }
 
   cancel(): void {
-    this.#batches.cancel();
+    this.#stream.gone.abort();
   }
 
   #encoded(sent: Sent): string {
@@ -170,19 +181,5 @@ class Frames {
     if (event !== sent.event) return encodeSse(event, sent.cursor);
     sent.text ??= encodeSse(event, sent.cursor);
     return sent.text;
-  }
-}
-
-const SILENCE = Symbol("silence");
-
-async function orSilence<T>(next: Promise<T>, ms: number): Promise<T | typeof SILENCE> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const silence = new Promise<typeof SILENCE>((resolve) => {
-    timer = setTimeout(resolve, ms, SILENCE);
-  });
-  try {
-    return await Promise.race([next, silence]);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -9,7 +9,7 @@ import { StateInvalidError } from "../runtime/starting-state.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import type { Streams } from "../runtime/streams.ts";
 import type { Meaning } from "../store/store.ts";
-import { eventStreamResponse, type SentStream, sentStream } from "./event-stream.ts";
+import { eventStreamResponse, type SentStream } from "./event-stream.ts";
 import { problem } from "./problem.ts";
 import { type Body, isJson, readJsonBody } from "./read-body.ts";
 
@@ -31,9 +31,9 @@ export async function postAgent(agent: Agent, request: Request, options: PostOpt
   const input = await readInput(request, options);
   if (input instanceof Response) return input;
   try {
-    const batches = await answer(agent, input, options);
-    if (batches instanceof Response) return batches;
-    return await eventStreamResponse(batches, input.protocolVersion, options.keepAlive);
+    const stream = await answer(agent, input, options);
+    if (stream instanceof Response) return stream;
+    return await eventStreamResponse(stream, input.protocolVersion, options.keepAlive);
   } catch (error) {
     if (error instanceof StateInvalidError)
       return problem(422, error.code, error.message, { details: error.issues as unknown as Json });
@@ -88,7 +88,8 @@ async function answer(agent: Agent, input: RunAgentInput, options: PostOptions):
   }
   const posted = await engine.post(agent, input, principal);
   if (posted.meaning.is === "refuse") return refusal(posted.meaning, input.threadId);
-  return await sentStream((gone) => streams.ofPost(posted, input, gone));
+  const gone = new AbortController();
+  return { batches: await streams.ofPost(posted, input, gone.signal), gone };
 }
 
 const explanations: Readonly<Record<string, string>> = {

@@ -1,7 +1,7 @@
 import type { Context } from "hono";
 import type { Agent } from "../runtime/agent-definition.ts";
 import type { Env } from "./control-plane.ts";
-import { eventStreamResponse, sentStream } from "./event-stream.ts";
+import { eventStreamResponse } from "./event-stream.ts";
 import { type PostOptions, readInput } from "./post-agent.ts";
 import { problem } from "./problem.ts";
 
@@ -21,26 +21,20 @@ export async function threadStream(
   }
   const input = c.req.method === "POST" ? await readInput(c.req.raw, options) : undefined;
   if (input instanceof Response) return input;
-  let isThere = true;
-  const batches = await sentStream(async (gone) => {
-    const stream = await options.streams.ofThread({
-      ...{ threadId, agent, gone, principal: c.get("principal") },
-      cursor: c.req.query("after") ?? c.req.header("last-event-id") ?? null,
-      isFollowing: c.req.query("follow") === "1",
-      runId: input?.runId ?? null,
-    });
-    if (stream !== null) return stream;
-    isThere = false;
-    return nothing();
+  const gone = new AbortController();
+  const batches = await options.streams.ofThread({
+    ...{ threadId, agent, gone: gone.signal, principal: c.get("principal") },
+    cursor: c.req.query("after") ?? c.req.header("last-event-id") ?? null,
+    isFollowing: c.req.query("follow") === "1",
+    runId: input?.runId ?? null,
   });
-  if (!isThere)
+  if (batches === null) {
     return problem(
       404,
       "THREAD_NOT_FOUND",
       `agent "${agent}" has no thread "${threadId}"; POST /agents/${agent} begins one`,
     );
+  }
   const version = input?.protocolVersion ?? c.req.query("protocolVersion") ?? (input === undefined ? "1.0" : undefined);
-  return await eventStreamResponse(batches, version, options.keepAlive);
+  return await eventStreamResponse({ batches, gone }, version, options.keepAlive);
 }
-
-async function* nothing(): AsyncGenerator<never, void> {}

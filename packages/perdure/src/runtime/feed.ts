@@ -28,7 +28,7 @@ export interface Shown {
 }
 
 export interface FeedReader {
-  take(shown: readonly Shown[], run: RunState): void;
+  put(shown: readonly Shown[], run: RunState): void;
   fail(error: unknown): void;
 }
 
@@ -130,7 +130,7 @@ export class Feed {
     const run = this.#folding?.state;
     if (run === undefined) return;
     this.#run = run;
-    for (const reader of this.#readers) reader.take(shown, run);
+    for (const reader of this.#readers) reader.put(shown, run);
   }
 
   /** @returns what the readers are told */

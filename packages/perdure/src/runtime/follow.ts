@@ -9,6 +9,7 @@ import { type RunState, rendered } from "../log/fold.ts";
 import { prelude } from "../log/prelude.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import type { Run } from "../store/store.ts";
+import type { Batches } from "./batches.ts";
 import { encodeCursor } from "./cursor.ts";
 import type { FeedReader, Feeds, Sent, Shown } from "./feed.ts";
 import { anyOf, type Held } from "./signals.ts";
@@ -36,15 +37,17 @@ interface Followed {
 }
 
 /** The stream of one run. Ends as `until` says, with the run, or when either signal fires. */
-export function follow(followed: Followed, options: FollowOptions): AsyncIterableIterator<readonly Sent[], void> {
+export function follow(followed: Followed, options: FollowOptions): Batches {
   return new Following(followed, options);
 }
 
-/** By hand, because it is resumed for every frame of every reader, and a generator makes twice as much garbage. */
-class Following implements AsyncIterableIterator<readonly Sent[], void> {
+class Following implements Batches {
+  onNews = (): void => {};
   readonly #over: Held;
-  readonly #mailbox: Mailbox;
+  readonly #mailbox = new Mailbox();
+  #first: readonly Sent[] | undefined;
   #connection: Connection | undefined;
+  #failure: { readonly error: unknown } | undefined;
   #leave = (): void => {};
   #hasEnded = false;
 
@@ -52,72 +55,89 @@ class Following implements AsyncIterableIterator<readonly Sent[], void> {
     private readonly followed: Followed,
     private readonly options: FollowOptions,
   ) {
-    this.#over = anyOf(options.gone, options.stopping);
-    this.#mailbox = new Mailbox(this.#over.signal);
-    // Not only when it is asked for more: whoever has gone may never ask again.
-    this.#over.signal.addEventListener("abort", () => this.#leave(), { once: true });
+    const { gone, stopping } = options;
+    this.#over = anyOf(gone, stopping);
+    const { signal } = this.#over;
+    signal.addEventListener("abort", this.#cut, { once: true });
+    // Whoever has gone takes nothing any more, not even the news that it is over.
+    gone.addEventListener("abort", this.#end, { once: true });
+    if (gone.aborted) this.#end();
+    else if (signal.aborted) this.#cut();
+    else void this.#start();
   }
 
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  async next(): Promise<IteratorResult<readonly Sent[], void>> {
+  async #start(): Promise<void> {
     try {
-      if (this.#hasEnded) return { done: true, value: undefined };
-      const connection = this.#connection;
-      if (connection === undefined) {
-        const first = await this.#begin();
-        if (first !== undefined) return { done: false, value: first };
-        return this.#cutOff();
-      }
-      while (!connection.isDone) {
-        const news = this.#mailbox.poll() ?? (await this.#mailbox.next());
-        if (news === undefined) return this.#cutOff();
-        const sent = connection.sent(news.shown, news.run);
-        if (sent.length > 0) return { done: false, value: sent };
-      }
+      await this.#begin();
+    } catch (error) {
+      this.#failure = { error };
+    }
+    this.#mailbox.onNews = () => this.onNews();
+    this.onNews();
+  }
+
+  take(): readonly Sent[] | undefined | null {
+    if (this.#hasEnded) return null;
+    try {
+      return this.#taken();
     } catch (error) {
       this.#end();
       throw error;
     }
-    this.#end();
-    return { done: true, value: undefined };
   }
 
-  /** @returns the first batch; undefined when the connection is over before it */
-  async #begin(): Promise<readonly Sent[] | undefined> {
+  #taken(): readonly Sent[] | undefined | null {
+    if (this.#failure !== undefined) throw this.#failure.error;
+    const first = this.#first;
+    this.#first = undefined;
+    if (first !== undefined) return first;
+    const connection = this.#connection;
+    while (connection !== undefined && !connection.isDone) {
+      const news = this.#mailbox.take();
+      if (news === undefined) break;
+      const sent = connection.sent(news.shown, news.run);
+      if (sent.length > 0) return sent;
+    }
+    const isDone = connection?.isDone === true;
+    if (!isDone && !this.#mailbox.isClosed) return undefined;
+    this.#end();
+    return isDone ? null : [{ event: RECONNECT }];
+  }
+
+  /** What was asked for is known: a prelude, or what was missed. */
+  async #begin(): Promise<void> {
     const { as, after } = this.options;
     const { feeds, threads } = this.followed;
     const joined = await feeds.join(this.options.run, this.#mailbox);
     this.#leave = joined.leave;
-    if (this.#over.signal.aborted) joined.leave();
+    if (this.#over.signal.aborted) return joined.leave();
     let { run } = joined;
     // A leg that was asked for begins when a driver has taken the request in. A prelude before that would end with the leg before it.
     while (after === null && as !== null && run.legs < as.leg && run.finished === null) {
       const news = await this.#mailbox.next();
-      if (news === undefined) return undefined;
+      if (news === undefined) return;
       run = news.run;
     }
-    const connection = new Connection(this.options, run);
-    this.#connection = connection;
-    if (after === null) return connection.prelude();
     // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
-    return connection.sent(await missedBetween(threads, this.options.run, after, joined.run.head));
+    const missed = after === null ? [] : await missedBetween(threads, this.options.run, after, joined.run.head);
+    const connection = new Connection(this.options, run);
+    this.#first = after === null ? connection.prelude() : connection.sent(missed);
+    this.#connection = connection;
   }
 
-  #cutOff(): IteratorResult<readonly Sent[], void> {
-    this.#end();
-    return this.options.gone.aborted
-      ? { done: true, value: undefined }
-      : { done: false, value: [{ event: RECONNECT }] };
-  }
+  /** Nothing more comes: this server stops, or the connection is gone. */
+  readonly #cut = (): void => {
+    this.#leave();
+    this.#mailbox.close();
+    this.onNews();
+  };
 
-  #end(): void {
+  readonly #end = (): void => {
     this.#hasEnded = true;
     this.#leave();
     this.#over.release();
-  }
+    this.options.gone.removeEventListener("abort", this.#end);
+  };
 }
 
 class Connection {
@@ -221,23 +241,19 @@ const MAX_BYTES = 16 * 1024 * 1024;
 
 /** What a feed has brought and the connection has not sent yet. A reader that is too slow is let go: it comes back with its cursor. */
 class Mailbox implements FeedReader {
+  /** Called when there is something to take, or when there will be nothing more. */
+  onNews = (): void => {};
   readonly #news: (News & { readonly frames: number; readonly bytes: number })[] = [];
   #frames = 0;
   #bytes = 0;
   #isClosed = false;
   #failure: { readonly error: unknown } | undefined;
-  #onNews: (() => void) | undefined;
 
-  constructor(signal: AbortSignal) {
-    const close = (): void => {
-      this.#isClosed = true;
-      this.#onNews?.();
-    };
-    if (signal.aborted) close();
-    else signal.addEventListener("abort", close, { once: true });
+  get isClosed(): boolean {
+    return this.#isClosed;
   }
 
-  take(shown: readonly Shown[], run: RunState): void {
+  put(shown: readonly Shown[], run: RunState): void {
     if (this.#isClosed) return;
     // Whoever keeps up takes each batch before the next one comes, however large it is; only for others is there something to count.
     const isBehind = this.#news.length > 0;
@@ -250,35 +266,39 @@ class Mailbox implements FeedReader {
       this.#news.length = 0;
       this.#isClosed = true;
     } else this.#news.push({ shown, run, frames, bytes });
-    this.#onNews?.();
+    this.onNews();
   }
 
   fail(error: unknown): void {
     this.#failure = { error };
-    this.#onNews?.();
+    this.onNews();
   }
 
-  /** The next batch, if it is there. */
-  poll(): News | undefined {
+  close(): void {
+    this.#isClosed = true;
+    this.onNews();
+  }
+
+  /** The next batch, if it is there. @throws what broke the feed, once all before it was taken */
+  take(): News | undefined {
     const news = this.#news.shift();
-    if (news !== undefined) {
-      this.#frames -= news.frames;
-      this.#bytes -= news.bytes;
+    if (news === undefined) {
+      if (this.#failure !== undefined) throw this.#failure.error;
+      return undefined;
     }
+    this.#frames -= news.frames;
+    this.#bytes -= news.bytes;
     return news;
   }
 
-  /** The next batch; undefined when the connection is over. */
+  /** The next batch; undefined when there is none any more. */
   async next(): Promise<News | undefined> {
     for (;;) {
-      const news = this.poll();
-      if (news !== undefined) return news;
-      if (this.#failure) throw this.#failure.error;
-      if (this.#isClosed) return undefined;
+      const news = this.take();
+      if (news !== undefined || this.#isClosed) return news;
       await new Promise<void>((resolve) => {
-        this.#onNews = resolve;
+        this.onNews = resolve;
       });
-      this.#onNews = undefined;
     }
   }
 }

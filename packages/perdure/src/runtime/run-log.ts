@@ -29,7 +29,7 @@ export class RunLog {
   #claims: ClaimChange[] = [];
   #taken: number[] = [];
   #bytes = 0;
-  #flush: Promise<void> | undefined;
+  #isFlushing = false;
   #last: Promise<void> = Promise.resolve();
   #lost: LeaseLostError | undefined;
   /** The offer that is with the store, and the last one in the queue for it. Neither rejects. */
@@ -122,7 +122,8 @@ export class RunLog {
   /** Resolves when everything added so far is durable. @throws {@link LeaseLostError} */
   async committed(): Promise<void> {
     await this.#offered;
-    await this.#flush;
+    // What was added in this tick is flushed before this goes on.
+    if (this.#isFlushing) await Promise.resolve();
     await this.#last;
     if (this.#lost) throw this.#lost;
   }
@@ -155,7 +156,11 @@ export class RunLog {
       isOver = resolve;
     });
     try {
-      const appended = await this.#guard(this.store.append(this.lease, batch));
+      const appended = await this.store.append(this.lease, batch).catch((error: unknown) => {
+        // A failed commit is never repeated blindly: the run is claimed again and read again.
+        throw this.lose(error);
+      });
+      if (appended.is === "fenced") throw this.lose();
       if (appended.is !== "appended") this.#foldAgain(before);
       return appended;
     } finally {
@@ -189,39 +194,28 @@ export class RunLog {
   }
 
   #flushSoon(): void {
-    this.#flush ??= Promise.resolve().then(() => this.#append());
+    if (this.#isFlushing) return;
+    this.#isFlushing = true;
+    queueMicrotask(() => this.#append());
   }
 
   #append(): void {
-    this.#flush = undefined;
+    this.#isFlushing = false;
     if (this.#lost) return;
     const batch: Batch = { entries: this.#queue, claims: this.#claims, taken: this.#taken };
     const bytes = this.#bytes;
     this.#queue = [];
     this.#claims = [];
     this.#taken = [];
-    const before = this.#last;
-    this.#last = this.#guard(this.store.append(this.lease, batch)).then(
+    // The store commits in the order of the calls, so the last one stands for all.
+    this.#last = this.store.append(this.lease, batch).then(
       ({ is }) => {
         this.#bytes -= bytes;
-        // Only a batch that ends the run or takes a key can be refused, and those go through `offer`.
+        // Only a batch that ends the run or takes a key can be refused otherwise, and those go through `offer`.
         if (is !== "appended") this.lose();
-        return before;
       },
-      // It is lost, and `committed` says so to whoever waits.
-      () => {},
+      // `committed` says so to whoever waits.
+      (error: unknown) => void this.lose(error),
     );
-  }
-
-  async #guard(appending: Promise<Appended>): Promise<Exclude<Appended, { is: "fenced" }>> {
-    let appended: Appended;
-    try {
-      appended = await appending;
-    } catch (error) {
-      // A failed commit is never repeated blindly: the run is claimed again and read again.
-      throw this.lose(error);
-    }
-    if (appended.is === "fenced") throw this.lose();
-    return appended;
   }
 }

@@ -2,13 +2,12 @@
 import type { RunAgentInput } from "../protocol/events.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
 import type { Posted, Run } from "../store/store.ts";
+import { type Batches, Turns } from "./batches.ts";
 import { type Cursor, decodeCursor } from "./cursor.ts";
 import type { Engine } from "./engine.ts";
-import { Feeds, type Sent } from "./feed.ts";
+import { Feeds } from "./feed.ts";
 import { type FollowOptions, follow } from "./follow.ts";
 import { anyOf } from "./signals.ts";
-
-export type Batches = AsyncIterableIterator<readonly Sent[], void>;
 
 export interface ThreadStreamRequest {
   readonly threadId: string;
@@ -105,21 +104,20 @@ export class Streams {
     timer.unref?.();
   }
 
-  async *#thread(first: Run, cursor: Cursor | null, { isFollowing, runId, gone }: ThreadStreamRequest): Batches {
+  #thread(first: Run, cursor: Cursor | null, { isFollowing, runId, gone }: ThreadStreamRequest): Batches {
+    const common = { until: isFollowing ? "finished" : "rest", gone } as const;
+    const begun =
+      cursor === null
+        ? { after: null, as: runId === null ? null : { runId, leg: first.leg } }
+        : { after: cursor.seq, as: null, knownAs: cursor.runId };
     let run = first;
-    let from = cursor === null ? null : cursor.seq;
-    let knownAs = cursor?.runId;
-    for (;;) {
-      const as = from === null && runId !== null ? { runId, leg: run.leg } : null;
-      const until = isFollowing ? "finished" : "rest";
-      yield* this.#follow({ run, as, after: from, until, gone, ...(knownAs !== undefined && { knownAs }) });
-      if (gone.aborted || this.#stopping.aborted) return;
+    return new Turns(this.#follow({ run, ...begun, ...common }), async () => {
+      if (gone.aborted || this.#stopping.aborted) return null;
       const next = await this.#nextTurn(run, isFollowing, gone);
-      if (next === undefined) return;
+      if (next === undefined) return null;
       run = next;
-      from = -1;
-      knownAs = undefined;
-    }
+      return this.#follow({ run, as: null, after: -1, ...common });
+    });
   }
 
   /** The thread's next run; when following, the one that will begin. */

@@ -100,7 +100,11 @@ export class EmbeddedStore implements EventStore {
 
   async append(lease: Lease, batch: Batch): Promise<Appended> {
     const entries = batch.entries.map(stored);
-    return this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch, entries)).catch(refusal);
+    try {
+      return await this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch, entries));
+    } catch (error) {
+      return refusal(error);
+    }
   }
 
   async inbox(uid: Uid): Promise<readonly Inbox[]> {

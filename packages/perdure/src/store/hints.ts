@@ -14,6 +14,7 @@ interface Append {
 
 /** Who wants to be told about what. Telling is not part of any transaction: a hint that throws harms nobody but its owner. */
 export class Hints {
+  /** By what they are about; a run's by its uid alone, because it is looked up for every frame. */
   readonly #byTopic = new Map<string, Set<Hint>>();
 
   watch(topic: Topic, hint: Hint): () => void {
@@ -41,7 +42,7 @@ export class Hints {
   }
 
   #push({ appendedTo, seq, at, entries }: Append): void {
-    const hints = this.#byTopic.get(nameOf({ run: appendedTo }));
+    const hints = this.#byTopic.get(appendedTo);
     if (hints === undefined) return;
     const appended: Entry[] = entries.map(({ entry }, i) => ({ ...entry, seq: seq + i, at }));
     for (const hint of hints) queueMicrotask(() => hint(appended));
@@ -54,7 +55,7 @@ export class Hints {
 
 function nameOf(topic: Topic): string {
   if (topic === "claimable") return topic;
-  if ("run" in topic) return `run ${topic.run}`;
+  if ("run" in topic) return topic.run;
   if ("inbox" in topic) return `inbox ${topic.inbox}`;
   const { tenant, subject, agent, thread } = topic.thread;
   return `thread ${JSON.stringify([tenant, subject, agent, thread])}`;

@@ -21,18 +21,17 @@ export class MemoryRows implements Rows {
   readonly #messages = new Map<number, Set<string>>();
   readonly #claims = new Map<string, Claim>();
   #inboxRows = 0;
-  #undo: (() => void)[] = [];
+  readonly #undo: (() => void)[] = [];
 
   /** Runs `work` whole or not at all. */
   transaction<T>(work: () => T): T {
-    this.#undo = [];
     try {
       return work();
     } catch (error) {
       for (const undo of this.#undo.reverse()) undo();
       throw error;
     } finally {
-      this.#undo = [];
+      this.#undo.length = 0;
     }
   }
 

@@ -65,7 +65,9 @@ function record(tx: Tx, run: Appending, entries: readonly Stored[]): RunChange {
   const first = run.head + 1;
   addEntries(tx.rows, run, tx.at, entries);
   const change: RunChange = {};
-  for (const [i, { entry }] of entries.entries()) Object.assign(change, applyEntry(tx, run, entry, first + i));
+  entries.forEach(({ entry }, i) => {
+    if (entry.kind !== "frame") Object.assign(change, applyEntry(tx, run, entry, first + i));
+  });
   return change;
 }
 

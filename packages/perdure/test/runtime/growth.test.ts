@@ -51,7 +51,14 @@ async function conversation(): Promise<readonly Turn[]> {
     const posted = await engine.post(talker, input, USER);
     let sent = 0;
     let frames = 0;
-    for await (const batch of await streams.ofPost(posted, input, new AbortController().signal)) {
+    const stream = await streams.ofPost(posted, input, new AbortController().signal);
+    for (let batch = stream.take(); batch !== null; batch = stream.take()) {
+      if (batch === undefined) {
+        await new Promise<void>((resolve) => {
+          stream.onNews = resolve;
+        });
+        continue;
+      }
       for (const { event, cursor } of batch) {
         sent += Buffer.byteLength(encodeSse(event, cursor));
         frames++;
