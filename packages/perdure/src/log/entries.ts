@@ -277,6 +277,13 @@ export type NewEntry = Fact | Frame;
 /** What the log knows: `seq` counts from 0 without a gap, `at` is the store's clock in ms. */
 export type Entry = NewEntry & { readonly seq: number; readonly at: number };
 
+/** Written out for frames: one is made for each that a model streams, twice, and spreading takes three times the room. */
+export function entryAt(entry: NewEntry, seq: number, at: number): Entry {
+  if (entry.kind !== "frame") return { ...entry, seq, at };
+  const { kind, path } = entry;
+  return "event" in entry ? { kind, path, event: entry.event, seq, at } : { kind, path, ref: entry.ref, seq, at };
+}
+
 /** Where an entry stands. */
 export interface Place {
   /** The run, where it is known. */

@@ -10,7 +10,7 @@ import { prelude } from "../log/prelude.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import type { Run } from "../store/store.ts";
 import type { Batches } from "./batches.ts";
-import { encodeCursor } from "./cursor.ts";
+import { cursorsOf } from "./cursor.ts";
 import type { FeedReader, Feeds, Sent, Shown } from "./feed.ts";
 import { anyOf, type Held } from "./signals.ts";
 import type { Threads } from "./threads.ts";
@@ -143,8 +143,9 @@ class Following implements Batches {
 class Connection {
   #run: RunState;
   #hasEnded = false;
-  /** The run id under which this connection knows the leg that it is in, and whether the log has it under the same. */
-  #name: string;
+  /** The run id under which this connection knows the leg that it is in, the cursors of that, and whether the log has it under the same. */
+  #name = "";
+  #cursorAt: (seq: number) => string = String;
   #isLogs: boolean;
 
   constructor(
@@ -152,7 +153,7 @@ class Connection {
     run: RunState,
   ) {
     this.#run = run;
-    this.#name = options.knownAs ?? run.run.uid;
+    this.#call(options.knownAs ?? run.run.uid);
     this.#isLogs = options.knownAs === undefined;
   }
 
@@ -167,9 +168,9 @@ class Connection {
     const { uid, thread } = this.options.run;
     const runId = this.options.as?.runId ?? run.leg?.runId ?? run.lastLeg?.started.runId ?? uid;
     const events = prelude(run, { threadId: thread ?? uid, runId });
-    const cursor = encodeCursor({ uid, seq: run.head, runId });
+    this.#call(runId);
+    const cursor = this.#cursorAt(run.head);
     this.#hasEnded = run.leg === null;
-    this.#name = runId;
     this.#isLogs = runId === run.leg?.runId;
     return events.map((event, i) => (i === events.length - 1 ? { event, cursor } : { event }));
   }
@@ -194,7 +195,12 @@ class Connection {
     const { leg, lastLeg } = this.#run;
     const entered = leg?.runId === runId ? leg : lastLeg?.started;
     this.#isLogs = as === null || entered?.runId !== runId || entered.leg !== as.leg;
-    this.#name = this.#isLogs ? runId : (as?.runId ?? runId);
+    this.#call(this.#isLogs ? runId : (as?.runId ?? runId));
+  }
+
+  #call(name: string): void {
+    this.#name = name;
+    this.#cursorAt = cursorsOf({ uid: this.options.run.uid, runId: name });
   }
 
   #shared(shown: Shown): Sent {
@@ -205,7 +211,7 @@ class Connection {
   #cited({ seq, event }: Shown): Sent {
     const namesLeg = event.type === "RUN_STARTED" || event.type === "RUN_FINISHED";
     const own = namesLeg && !this.#isLogs ? { ...event, runId: this.#name } : event;
-    return { event: own, cursor: encodeCursor({ uid: this.options.run.uid, seq, runId: this.#name }) };
+    return { event: own, cursor: this.#cursorAt(seq) };
   }
 }
 

@@ -4,7 +4,7 @@ import { CLAIM_TTL } from "./claims.ts";
 import type { Engine, Pace, StoreOptions } from "./engine.ts";
 import { EntryMissingError, StoreDamagedError, StoreError } from "./errors.ts";
 import { Hints, type News } from "./hints.ts";
-import { readEntries, stored } from "./log-rows.ts";
+import { readEntries } from "./log-rows.ts";
 import type {
   Answer,
   Answered,
@@ -98,13 +98,8 @@ export class EmbeddedStore implements EventStore {
     return this.#transact("soon", (tx) => transactions.renew(tx, lease));
   }
 
-  async append(lease: Lease, batch: Batch): Promise<Appended> {
-    const entries = batch.entries.map(stored);
-    try {
-      return await this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch, entries));
-    } catch (error) {
-      return refusal(error);
-    }
+  append(lease: Lease, batch: Batch): Promise<Appended> {
+    return this.#transact(paceOf(batch), (tx) => transactions.append(tx, lease, batch), refusal);
   }
 
   async inbox(uid: Uid): Promise<readonly Inbox[]> {
@@ -204,11 +199,14 @@ export class EmbeddedStore implements EventStore {
     }
   }
 
-  async #transact<T>(pace: Pace, work: (tx: Tx) => T): Promise<T> {
+  /** Not async, because it is done for every frame: two promises, not four. */
+  #transact<T>(pace: Pace, work: (tx: Tx) => T, refused?: (error: unknown) => T): Promise<T> {
     const news: News[] = [];
-    const result = await this.engine.transact(() => work(this.#tx(news)), pace);
-    this.#hints.tell(news);
-    return result;
+    const done = this.engine.transact(() => work(this.#tx(news)), pace);
+    return done.then((result) => {
+      this.#hints.tell(news);
+      return result;
+    }, refused);
   }
 
   #tx(news: News[]): Tx {

@@ -1,4 +1,4 @@
-import type { Encoded, Entry } from "../log/entries.ts";
+import { type Encoded, type Entry, entryAt } from "../log/entries.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { Hint, Topic } from "./store.ts";
 
@@ -11,6 +11,8 @@ interface Append {
   readonly at: number;
   readonly entries: readonly Encoded[];
 }
+
+const SETTLED = Promise.resolve();
 
 /** Who wants to be told about what. Telling is not part of any transaction: a hint that throws harms nobody but its owner. */
 export class Hints {
@@ -30,27 +32,28 @@ export class Hints {
 
   tell(news: readonly News[]): void {
     if (this.#byTopic.size === 0) return;
-    const topics: Topic[] = [];
-    for (const one of news) {
-      if (typeof one === "object" && "appendedTo" in one) this.#push(one);
-      else topics.push(one);
-    }
+    for (const one of news) if (isAppend(one)) this.#push(one);
+    const topics = news.filter((one): one is Topic => !isAppend(one));
     if (topics.length === 0) return;
     for (const name of new Set(topics.map(nameOf))) {
-      for (const hint of this.#byTopic.get(name) ?? []) queueMicrotask(hint);
+      for (const hint of this.#byTopic.get(name) ?? []) void SETTLED.then(() => hint());
     }
   }
 
   #push({ appendedTo, seq, at, entries }: Append): void {
     const hints = this.#byTopic.get(appendedTo);
     if (hints === undefined) return;
-    const appended: Entry[] = entries.map(({ entry }, i) => ({ ...entry, seq: seq + i, at }));
-    for (const hint of hints) queueMicrotask(() => hint(appended));
+    const appended: Entry[] = entries.map(({ entry }, i) => entryAt(entry, seq + i, at));
+    for (const hint of hints) void SETTLED.then(() => hint(appended));
   }
 
   clear(): void {
     this.#byTopic.clear();
   }
+}
+
+function isAppend(news: News): news is Append {
+  return typeof news === "object" && "appendedTo" in news;
 }
 
 function nameOf(topic: Topic): string {

@@ -5,6 +5,12 @@ import type { Tail } from "./chain.ts";
 import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
+/** How to take back a change, and then those before it. */
+interface Undo {
+  readonly take: () => void;
+  readonly before: Undo | null;
+}
+
 /** The tables as maps. What a transaction changes is noted in `#undo`, so that one that throws leaves nothing. */
 export class MemoryRows implements Rows {
   readonly #threads = new Map<string, number>();
@@ -21,17 +27,17 @@ export class MemoryRows implements Rows {
   readonly #messages = new Map<number, Set<string>>();
   readonly #claims = new Map<string, Claim>();
   #inboxRows = 0;
-  readonly #undo: (() => void)[] = [];
+  #undo: Undo | null = null;
 
   /** Runs `work` whole or not at all. */
   transaction<T>(work: () => T): T {
     try {
       return work();
     } catch (error) {
-      for (const undo of this.#undo.reverse()) undo();
+      for (let undo = this.#undo; undo !== null; undo = undo.before) undo.take();
       throw error;
     } finally {
-      this.#undo.length = 0;
+      this.#undo = null;
     }
   }
 
@@ -144,7 +150,7 @@ export class MemoryRows implements Rows {
     log.push(...rows);
     // In place: this is done for every frame, and a row has two dozen members.
     [run.head, run.updatedAt] = [last.seq, last.at];
-    this.#undo.push(() => {
+    this.#undone(() => {
       log.length = length;
       [run.head, run.updatedAt] = [head, updatedAt];
     });
@@ -249,7 +255,7 @@ export class MemoryRows implements Rows {
     this.#set(this.#messages, threadId, ids);
     if (ids.has(id)) return;
     ids.add(id);
-    this.#undo.push(() => ids.delete(id));
+    this.#undone(() => ids.delete(id));
   }
 
   claim(key: KeyName): Claim | null {
@@ -268,15 +274,19 @@ export class MemoryRows implements Rows {
     return (this.#byRun.get(runId) ?? []).flatMap((n) => this.#questions[n] ?? []);
   }
 
+  #undone(take: () => void): void {
+    this.#undo = { take, before: this.#undo };
+  }
+
   #set<K, V>(map: Map<K, V>, key: K, value: V): void {
     const before = map.get(key);
     map.set(key, value);
-    this.#undo.push(() => (before === undefined ? map.delete(key) : map.set(key, before)));
+    this.#undone(() => (before === undefined ? map.delete(key) : map.set(key, before)));
   }
 
   #push<T>(list: T[], item: T): void {
     list.push(item);
-    this.#undo.push(() => list.pop());
+    this.#undone(() => list.pop());
   }
 
   #pushTo<K, T>(map: Map<K, T[]>, key: K, item: T): void {
@@ -289,7 +299,7 @@ export class MemoryRows implements Rows {
     const before = list[index];
     if (before === undefined) return;
     list[index] = { ...before, ...change };
-    this.#undo.push(() => {
+    this.#undone(() => {
       list[index] = before;
     });
   }

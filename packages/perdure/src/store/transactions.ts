@@ -32,13 +32,14 @@ import { covers } from "./store.ts";
 import { misused, Refused, type Tx } from "./tx.ts";
 import { isRequest, publicRun, viewOf } from "./views.ts";
 
-export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Stored[]): Appended {
+export function append(tx: Tx, lease: Lease, batch: Batch): Appended {
+  const entries = batch.entries.map(stored);
   const run = tx.rows.appending(lease.uid, lease.epoch);
   if (run === null) throw new Refused({ is: "fenced" });
-  const requests = takeInbox(tx, run, batch.taken ?? []);
+  const requests = batch.taken === undefined ? 0 : takeInbox(tx, run, batch.taken);
   const change = record(tx, run, entries);
   if (requests > 0 || change.leg !== undefined) tx.rows.settleAliases(run.id, change.leg ?? run.leg);
-  for (const claim of batch.claims ?? []) moveClaim(tx, claim);
+  if (batch.claims !== undefined) for (const claim of batch.claims) moveClaim(tx, claim);
   if (batch.ends !== undefined) Object.assign(change, endLease(tx, run, batch.ends));
   if (Object.keys(change).length > 0) tx.rows.changeRun(run.id, change);
   if (change.outcome !== undefined) wakeHeirs(tx, run.uid);
@@ -48,7 +49,6 @@ export function append(tx: Tx, lease: Lease, batch: Batch, entries: readonly Sto
 
 /** Deletes the rows that become entries of this batch (3). @returns how many of them are requests */
 function takeInbox(tx: Tx, run: Appending, taken: readonly number[]): number {
-  if (taken.length === 0) return 0;
   const inbox = new Map(tx.rows.inbox(run.id).map((row) => [row.row, row]));
   let requests = 0;
   for (const row of taken) {

@@ -36,7 +36,7 @@ describe("a stream", () => {
     expect(text).not.toContain("\r");
     expect(text.endsWith("\n\n")).toBe(true);
     const frames = text.slice(0, -2).split("\n\n");
-    for (const frame of frames) expect(frame).toMatch(/^id: [\w-]+\ndata: \{[^\n]*\}$/);
+    for (const frame of frames) expect(frame).toMatch(/^id: [\w.-]+\ndata: \{[^\n]*\}$/);
     expect(eventsOf(text)[2]).toMatchObject({ delta: "a\r\nb\n\ndata: x\u2028y" });
   });
 

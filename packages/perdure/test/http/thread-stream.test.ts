@@ -71,8 +71,11 @@ describe("a thread of two turns", () => {
 
   it("a cursor that is unknown, foreign, of the future or none at all means none", async () => {
     const prelude = await read();
-    const [uid, seq, runId] = JSON.parse(atob(whole.at(-1)?.cursor ?? "")) as [string, number, string];
-    const made = (...parts: unknown[]) => Buffer.from(JSON.stringify(parts)).toString("base64url");
+    const [seq = "", leg = ""] = (whole.at(-1)?.cursor ?? "").split(".");
+    const [uid, runId] = JSON.parse(atob(leg)) as [string, string];
+    const made = (seq: string | number, ...parts: unknown[]) =>
+      `${seq}.${Buffer.from(JSON.stringify(parts)).toString("base64url")}`;
+    expect(made(seq, uid, runId)).toBe(whole.at(-1)?.cursor);
     await ask(`${server.url}/agents/desk`, { body: JSON.stringify(fresh({ messages: [says("u1", "1")] })) });
     const otherText = await ask(`${server.url}/agents/desk`, {
       body: JSON.stringify(fresh({ messages: [says("u1", "1")] })),
@@ -82,13 +85,16 @@ describe("a thread of two turns", () => {
       ...[
         "nonsense",
         "%00",
-        made(),
-        made(uid),
-        made(uid, "3", runId),
-        made(uid, seq + 100, runId),
-        made(uid, -3, runId),
+        `${seq}.`,
+        `${seq}.nonsense`,
+        made(seq),
+        made(seq, uid),
+        made(seq, 3, runId),
+        made("x", uid, runId),
+        made(Number(seq) + 100, uid, runId),
+        made(-3, uid, runId),
       ],
-      ...[made(uid.replace(/^./, "f"), 1, runId), foreign, ""],
+      ...[made(1, uid.replace(/^./, "f"), runId), leg, foreign, ""],
     ]) {
       expect(await read(`?after=${cursor}`)).toEqual(prelude);
     }

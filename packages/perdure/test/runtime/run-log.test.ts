@@ -3,6 +3,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { agent, createRuntime, type Transformer } from "../../src/index.ts";
 import type { Entry, NewEntry } from "../../src/log/entries.ts";
 import { fold } from "../../src/log/fold.ts";
+import type { Path } from "../../src/protocol/words.ts";
 import { LeaseLostError, RunLog } from "../../src/runtime/run-log.ts";
 import { memory } from "../../src/store/memory.ts";
 import type { Appended, Batch, EventStore } from "../../src/store/store.ts";
@@ -45,6 +46,28 @@ test("an offer and what is added beside it are all in the run, in the order of t
   expect(log.state.memos).toEqual({ t: 2 });
   expect((await entriesOf()).slice(-3)).toMatchObject([{ value: 1 }, { value: 3 }, { value: 2 }]);
   expect(log.state.head).toBe((await entriesOf()).length - 1);
+});
+
+test("frames that nothing else was added to go to the store as nothing else, which may let them wait", async () => {
+  const batches: Batch[] = [];
+  const { log } = await begun(
+    () => Promise.resolve(),
+    (batch) => batches.push(batch) === 0,
+  );
+  const frame = { kind: "frame", path: "" as Path, event: { type: "CUSTOM", name: "x", value: 1 } } as const;
+  const threadId = log.state.run.thread ?? log.uid;
+  log.add([{ ...frame, event: { type: "RUN_STARTED", threadId, runId: "r", protocolVersion: "1.0" } }]);
+  await log.committed();
+  log.add([frame]);
+  await log.committed();
+  log.addDelta(frame, 1);
+  await log.committed();
+  log.add([noted(1)], { claims: [], taken: [] });
+  await log.committed();
+  expect(batches.slice(1)).toEqual([
+    ...[{ entries: [frame] }, { entries: [frame] }],
+    { entries: [noted(1)], claims: [], taken: [] },
+  ]);
 });
 
 test("whatever is added and offered, in any order, and whatever is refused: the run is what the store holds", async () => {
