@@ -1,10 +1,10 @@
 /** Whether an answer to a question may be taken: who may give it, and what it has to look like. */
 import type { Interrupt } from "../log/entries.ts";
 import { isOperators } from "../log/interrupts.ts";
-import { isJsonObject, type Json } from "../protocol/json.ts";
+import type { Json } from "../protocol/json.ts";
 import { validateSync } from "../protocol/validate.ts";
 import type { Answer, Answered, EventStore } from "../store/store.ts";
-import { jsonSchema } from "../tool/json-schema.ts";
+import { answerSchema } from "./answer-schemas.ts";
 
 export interface AnswerProblem {
   readonly status: 403 | 422;
@@ -52,10 +52,7 @@ export function answerProblem(question: Interrupt, answer: Answer): AnswerProble
     const issues = [{ path: "", message: "an operator's question is answered by an action, not cancelled" }];
     return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
   }
-  const validated = validateSync(
-    jsonSchema(isJsonObject(question.schema) ? question.schema : true),
-    answer.payload ?? null,
-  );
+  const validated = validateSync(answerSchema(question.schema), answer.payload ?? null);
   if (validated.ok) return undefined;
   const issues = validated.issues.map(({ path, message }) => ({ path, message }));
   return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };

@@ -221,6 +221,7 @@ function isTerminal({ type }: AGUIEvent): boolean {
 
 /** The frames behind `after`, up to what the reader joined at: they are rendered from the log, as everything that is live. */
 async function missedBetween(threads: Threads, run: Run, after: number, head: number): Promise<Shown[]> {
+  if (after >= head) return [];
   const before = (await threads.before(run)).at(-1);
   const missed: Shown[] = [];
   for (const shown of rendered(await threads.entries(run.uid, -1), before)) {

@@ -41,8 +41,12 @@ async function conversation(): Promise<readonly Turn[]> {
     // By this clock deltas are far enough apart to be a frame each.
     now: () => (time += 30),
   });
-  onTestFinished(() => engine.close());
-  const streams = new Streams(engine, new AbortController().signal);
+  const stopping = new AbortController();
+  onTestFinished(() => {
+    stopping.abort();
+    return engine.close();
+  });
+  const streams = new Streams(engine, stopping.signal);
   const Driver = await loadDriver();
   const turns: Turn[] = [];
   const messages: Message[] = [];
