@@ -8,7 +8,8 @@ import type { Engine } from "../runtime/engine.ts";
 import { anyOf } from "../runtime/signals.ts";
 import { isOf, type Streams } from "../runtime/streams.ts";
 import type { Question, Reply, Run } from "../store/store.ts";
-import { eventStreamResponse } from "./event-stream.ts";
+import { eventFormat } from "./event-format.ts";
+import { eventStreamResponse, type StreamSettings } from "./event-stream.ts";
 import { logEntries } from "./log-entries.ts";
 import { problem } from "./problem.ts";
 import { isJson, readJsonBody } from "./read-body.ts";
@@ -18,23 +19,19 @@ export interface Env {
   Variables: { principal: Principal };
 }
 
-export interface ControlPlaneOptions {
+export interface ControlPlaneOptions extends StreamSettings {
   readonly engine: Engine;
   readonly streams: Streams;
   /** Fires when this server stops. */
   readonly signal: AbortSignal;
   /** Bytes. */
   readonly bodyLimit: number;
-  /** Milliseconds. */
-  readonly keepAlive: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
 }
 
-export function addControlPlane(
-  app: Hono<Env>,
-  { engine, streams, signal, bodyLimit, keepAlive, now }: ControlPlaneOptions,
-): void {
+export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): void {
+  const { engine, streams, signal, bodyLimit, now } = options;
   const { store } = engine;
   app.get("/runs", async (c) => {
     await engine.open();
@@ -63,13 +60,16 @@ export function addControlPlane(
     return new Response(body, { headers: { "content-type": "application/x-ndjson" } });
   });
   app.get("/runs/:uid/stream", async (c) => {
+    const format = await eventFormat(c.req.header("accept"));
+    if (format instanceof Response) return format;
     const run = await ownRun(c);
     if (run instanceof Response) return run;
     const cursor = c.req.query("after") ?? c.req.header("last-event-id") ?? null;
     const isFollowing = c.req.query("follow") === "1";
     const gone = new AbortController();
     const batches = streams.ofRun(run, { cursor, isFollowing, gone: gone.signal });
-    return await eventStreamResponse({ batches, gone }, c.req.query("protocolVersion") ?? "1.0", keepAlive);
+    const protocolVersion = c.req.query("protocolVersion") ?? "1.0";
+    return await eventStreamResponse({ batches, gone }, { format, protocolVersion }, options);
   });
   for (const kind of ["cancel", "abandon"] as const) {
     app.post(`/runs/:uid/${kind}`, async (c) => {

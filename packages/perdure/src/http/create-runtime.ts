@@ -34,6 +34,8 @@ export interface RuntimeOptions {
   readonly bodyLimit?: number;
   /** Silence after which a comment keeps the connection alive. Milliseconds; default 15,000. */
   readonly keepAlive?: number;
+  /** How long a reader may take nothing of what waits for it before it is cut off. Milliseconds; default 60,000. */
+  readonly stalledAfter?: number;
   /** How long a run of an agent with `disconnect: "cancel"` goes on without a reader. Milliseconds; default 10,000. */
   readonly disconnectGrace?: number;
   /** How long `close()` lets what runs go on. Milliseconds; default 5,000. */
@@ -65,6 +67,7 @@ export interface Runtime {
 
 const DEFAULT_BODY_LIMIT = 20 * 1024 * 1024;
 const DEFAULT_KEEP_ALIVE = 15_000;
+const DEFAULT_STALLED = 60_000;
 
 /** Where a runtime's time, chance and names come from. The system's, but in tests that replay a story. */
 export type Sources = Pick<EngineOptions, "now" | "random" | "newUid">;
@@ -91,7 +94,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     ...{ engine, streams, signal: closing.signal },
     bodyLimit: options.bodyLimit ?? DEFAULT_BODY_LIMIT,
     keepAlive: options.keepAlive ?? DEFAULT_KEEP_ALIVE,
-    onError: options.onError,
+    stalledAfter: options.stalledAfter ?? DEFAULT_STALLED,
     onWarning: options.onWarning,
   };
 

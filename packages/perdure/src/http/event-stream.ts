@@ -1,22 +1,19 @@
 /**
- * Verified events as a response of server-sent events.
+ * Verified events as a streaming response.
  *
  * E1. The next batch is taken when the connection has room for it, so a slow reader fills no buffer here. What waits for him is bounded, and
  *     past that he is told to come back.
  * E2. On Node the frames go straight to the socket. A web stream between takes three times as long for each, and works everywhere else.
- * E3. An event is encoded once for all its readers.
+ * E3. A reader who takes nothing for too long is cut off: he is asleep, or gone without a word. He comes back with his cursor.
  */
 import type { OutgoingHttpHeaders, ServerResponse } from "node:http";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { gateFor } from "../protocol/gates.ts";
-import { EVENT_STREAM } from "../protocol/negotiate.ts";
-import { encodeSse, KEEP_ALIVE } from "../protocol/sse.ts";
 import type { Batches } from "../runtime/batches.ts";
-import type { Sent } from "../runtime/feed.ts";
+import type { EventFormat, OnOversize } from "./event-format.ts";
 
 /** `no-transform` and `X-Accel-Buffering` keep proxies from collecting the stream into one lump. */
 const HEADERS = {
-  "content-type": EVENT_STREAM,
   "cache-control": "no-cache, no-transform",
   "x-accel-buffering": "no",
   connection: "keep-alive",
@@ -28,27 +25,45 @@ export interface SentStream {
   readonly gone: AbortController;
 }
 
+/** Who is sent it. */
+export interface StreamReader {
+  readonly format: EventFormat;
+  /** What it declared; decides which 1.0 features it is spared. */
+  readonly protocolVersion: string | undefined;
+}
+
+export interface StreamSettings {
+  /** After this much silence a comment goes out, or middleboxes take the connection for dead. Milliseconds. */
+  readonly keepAlive: number;
+  /** How long a reader may take nothing of what waits for it. Milliseconds. */
+  readonly stalledAfter: number;
+  /** Gets what was too large for one frame. */
+  readonly onWarning: ((warning: string) => void) | undefined;
+}
+
 /**
  * A response that streams verified events. Leaving it cancels them.
  *
  * @param stream - its first batch is awaited before the response exists, so what is wrong with a request can still be a status
- * @param protocolVersion - what the reader declared; decides which 1.0 features it is spared
- * @param keepAliveMs - after this much silence a comment goes out, or middleboxes take the connection for dead
  */
 export async function eventStreamResponse(
   stream: SentStream,
-  protocolVersion: string | undefined,
-  keepAliveMs: number,
+  reader: StreamReader,
+  settings: StreamSettings,
 ): Promise<Response> {
-  const frames = new Frames(stream, protocolVersion);
+  const frames = new Frames(stream, reader, (event, bytes) => {
+    settings.onWarning?.(
+      `a ${event.type} of ${bytes} bytes is over what clients take in one frame; it was sent in parts, or shortened`,
+    );
+  });
   await frames.begin();
-  const body = webStream(frames, keepAliveMs);
-  unread.set(body, { frames, keepAliveMs });
-  return new Response(body, { headers: HEADERS });
+  const body = webStream(frames, settings.keepAlive);
+  unread.set(body, { frames, settings });
+  return new Response(body, { headers: { "content-type": reader.format.contentType, ...HEADERS } });
 }
 
 /** The streams behind the bodies of responses, while nobody has begun to read them. */
-const unread = new WeakMap<ReadableStream, { readonly frames: Frames; readonly keepAliveMs: number }>();
+const unread = new WeakMap<ReadableStream, { readonly frames: Frames; readonly settings: StreamSettings }>();
 
 /**
  * Writes a response to Node's own, if it is one of {@link eventStreamResponse}; its body is not read then.
@@ -65,24 +80,34 @@ export function writeEventStream(
   if (stream === undefined) return false;
   const headers: OutgoingHttpHeaders = Object.fromEntries(response.headers);
   outgoing.writeHead(response.status, headers).flushHeaders();
-  write(stream.frames, outgoing, stream.keepAliveMs, report);
+  write(stream.frames, outgoing, stream.settings, report);
   return true;
 }
 
-function write(frames: Frames, outgoing: ServerResponse, keepAliveMs: number, report: (error: unknown) => void): void {
+function write(
+  frames: Frames,
+  outgoing: ServerResponse,
+  settings: StreamSettings,
+  report: (error: unknown) => void,
+): void {
   let isFull = false;
+  const { keepAlive } = frames;
   const silence = setInterval(() => {
     // A reader who has not taken what is there needs no comment.
-    if (outgoing.writableLength === 0) outgoing.write(KEEP_ALIVE);
-  }, keepAliveMs);
+    if (keepAlive !== null && outgoing.writableLength === 0) outgoing.write(keepAlive);
+  }, settings.keepAlive);
+  // Node's own timer, which knows of writes that are under way, piece by piece.
+  outgoing.setTimeout(settings.stalledAfter, () => {
+    if (isFull) outgoing.destroy();
+  });
   const pump = (): void => {
     try {
       while (!isFull) {
-        const text = frames.take();
-        if (text === undefined) return;
-        if (text === null) return void outgoing.end();
+        const chunk = frames.take();
+        if (chunk === undefined) return;
+        if (chunk === null) return void outgoing.end();
         silence.refresh();
-        isFull = !outgoing.write(text);
+        isFull = !outgoing.write(chunk);
       }
     } catch (error) {
       outgoing.destroy();
@@ -106,13 +131,13 @@ function webStream(frames: Frames, keepAliveMs: number): ReadableStream<Uint8Arr
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        let text = frames.take();
-        while (text === undefined) {
-          if (!(await newsWithin(frames, keepAliveMs))) return controller.enqueue(encoder.encode(KEEP_ALIVE));
-          text = frames.take();
+        for (;;) {
+          const chunk = frames.take();
+          if (chunk === null) return controller.close();
+          if (chunk !== undefined) return controller.enqueue(bytesOf(chunk));
+          if (await newsWithin(frames, keepAliveMs)) continue;
+          if (frames.keepAlive !== null) return controller.enqueue(bytesOf(frames.keepAlive));
         }
-        if (text === null) controller.close();
-        else controller.enqueue(encoder.encode(text));
       },
       cancel: () => frames.cancel(),
     },
@@ -133,15 +158,29 @@ function newsWithin(frames: Frames, ms: number): Promise<boolean> {
 
 const encoder = new TextEncoder();
 
+function bytesOf(chunk: string | Uint8Array): Uint8Array {
+  return typeof chunk === "string" ? encoder.encode(chunk) : chunk;
+}
+
 /** A stream's frames, as its reader may see them. */
 class Frames {
   readonly #stream: SentStream;
+  readonly #format: EventFormat;
   readonly #gate: (event: AGUIEvent) => AGUIEvent | null;
   #first: ReturnType<Batches["take"]>;
 
-  constructor(stream: SentStream, protocolVersion: string | undefined) {
+  constructor(
+    stream: SentStream,
+    { format, protocolVersion }: StreamReader,
+    private readonly onOversize: OnOversize,
+  ) {
     this.#stream = stream;
+    this.#format = format;
     this.#gate = gateFor(protocolVersion);
+  }
+
+  get keepAlive(): string | null {
+    return this.#format.keepAlive;
   }
 
   /** Resolves when the stream has begun, be it with nothing. @throws what breaks it before that */
@@ -160,26 +199,26 @@ class Frames {
   }
 
   /** The next frames; undefined while there are none, null after the last ones. */
-  take(): string | undefined | null {
+  take(): string | Uint8Array | undefined | null {
     for (;;) {
       const batch = this.#first === undefined ? this.#stream.batches.take() : this.#first;
       this.#first = undefined;
       if (batch === undefined || batch === null) return batch;
       let text = "";
-      for (const sent of batch) text += this.#encoded(sent);
+      const messages: Uint8Array[] = [];
+      for (const sent of batch) {
+        const event = this.#gate(sent.event);
+        if (event === null) continue;
+        const encoded = this.#format.encode(sent, event, this.onOversize);
+        if (typeof encoded === "string") text += encoded;
+        else messages.push(encoded);
+      }
       if (text !== "") return text;
+      if (messages.length > 0) return Buffer.concat(messages);
     }
   }
 
   cancel(): void {
     this.#stream.gone.abort();
-  }
-
-  #encoded(sent: Sent): string {
-    const event = this.#gate(sent.event);
-    if (event === null) return "";
-    if (event !== sent.event) return encodeSse(event, sent.cursor);
-    sent.text ??= encodeSse(event, sent.cursor);
-    return sent.text;
   }
 }

@@ -1,39 +1,37 @@
 import type { RunAgentInput } from "../protocol/events.ts";
 import { InputError, normaliseInput } from "../protocol/input.ts";
 import type { Json } from "../protocol/json.ts";
-import { acceptsEventStream, EVENT_STREAM } from "../protocol/negotiate.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import type { Engine } from "../runtime/engine.ts";
 import { StateInvalidError } from "../runtime/starting-state.ts";
-import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import type { Streams } from "../runtime/streams.ts";
 import type { Meaning } from "../store/store.ts";
-import { eventStreamResponse, type SentStream } from "./event-stream.ts";
+import { eventFormat } from "./event-format.ts";
+import { eventStreamResponse, type SentStream, type StreamSettings } from "./event-stream.ts";
 import { problem } from "./problem.ts";
 import { type Body, isJson, readJsonBody } from "./read-body.ts";
 
-export interface PostOptions {
+export interface PostOptions extends StreamSettings {
   readonly engine: Engine;
   readonly streams: Streams;
   readonly principal: Principal;
   readonly signal: AbortSignal;
   /** Bytes. */
   readonly bodyLimit: number;
-  /** Milliseconds. */
-  readonly keepAlive: number;
-  readonly onError: StreamRunOptions["onError"];
-  readonly onWarning: StreamRunOptions["onWarning"];
 }
 
 /** `POST /agents/:agent`: a RunAgentInput in, one leg's events out. What is wrong with the request is a status, before any event. */
 export async function postAgent(agent: Agent, request: Request, options: PostOptions): Promise<Response> {
+  const format = await eventFormat(request.headers.get("accept"));
+  if (format instanceof Response) return format;
   const input = await readInput(request, options);
   if (input instanceof Response) return input;
+  const { protocolVersion } = input;
   try {
     const stream = await answer(agent, input, options);
     if (stream instanceof Response) return stream;
-    return await eventStreamResponse(stream, input.protocolVersion, options.keepAlive);
+    return await eventStreamResponse(stream, { format, protocolVersion }, options);
   } catch (error) {
     if (error instanceof StateInvalidError)
       return problem(422, error.code, error.message, { details: error.issues as unknown as Json });
@@ -47,9 +45,6 @@ export async function readInput(
   { bodyLimit, onWarning }: Pick<PostOptions, "bodyLimit" | "onWarning">,
 ): Promise<RunAgentInput | Response> {
   if (!isJson(request)) return problem(415, "CONTENT_TYPE", "send the RunAgentInput as application/json");
-  if (!acceptsEventStream(request.headers.get("accept"))) {
-    return problem(406, "NOT_ACCEPTABLE", `the answer is ${EVENT_STREAM}; accept it`);
-  }
   const body = await readJsonBody(request, bodyLimit);
   if (!body.ok) return bodyProblem(body, bodyLimit);
   try {

@@ -1,6 +1,7 @@
 import type { Context } from "hono";
 import type { Agent } from "../runtime/agent-definition.ts";
 import type { Env } from "./control-plane.ts";
+import { eventFormat } from "./event-format.ts";
 import { eventStreamResponse } from "./event-stream.ts";
 import { type PostOptions, readInput } from "./post-agent.ts";
 import { problem } from "./problem.ts";
@@ -19,6 +20,8 @@ export async function threadStream(
   if (agent === undefined) {
     return problem(400, "AGENT_NEEDED", `several agents may have a thread "${threadId}"; say which with ?agent=NAME`);
   }
+  const format = await eventFormat(c.req.header("accept"));
+  if (format instanceof Response) return format;
   const input = c.req.method === "POST" ? await readInput(c.req.raw, options) : undefined;
   if (input instanceof Response) return input;
   const gone = new AbortController();
@@ -35,6 +38,7 @@ export async function threadStream(
       `agent "${agent}" has no thread "${threadId}"; POST /agents/${agent} begins one`,
     );
   }
-  const version = input?.protocolVersion ?? c.req.query("protocolVersion") ?? (input === undefined ? "1.0" : undefined);
-  return await eventStreamResponse({ batches, gone }, version, options.keepAlive);
+  const protocolVersion =
+    input?.protocolVersion ?? c.req.query("protocolVersion") ?? (input === undefined ? "1.0" : undefined);
+  return await eventStreamResponse({ batches, gone }, { format, protocolVersion }, options);
 }
