@@ -1,5 +1,5 @@
 /** The readers of the streams bench, in a process of their own: they take each frame's age when it arrives. */
-import { type ClientRequest, type IncomingMessage, request } from "node:http";
+import { type IncomingMessage, request } from "node:http";
 import process from "node:process";
 
 export interface Load {
@@ -33,21 +33,18 @@ async function run({ url, streams, settle, measure }: Load): Promise<Loaded> {
       if (at >= from && at < until) ages.push(now - at);
     }
   };
-  const open: ClientRequest[] = [];
   for (let i = 0; i < streams; i += 10) {
-    const ten = await Promise.all(Array.from({ length: 10 }, (_, n) => connect(url, i + n, take)));
-    open.push(...ten);
+    await Promise.all(Array.from({ length: 10 }, (_, n) => connect(url, i + n, take)));
   }
   await sleep(settle);
   from = micros();
   until = from + measure * 1000;
   // Frames of the last moment may still be under way.
   await sleep(measure + 1_000);
-  for (const one of open) one.destroy();
   return { ages };
 }
 
-function connect(url: string, n: number, take: (chunk: string) => void): Promise<ClientRequest> {
+function connect(url: string, n: number, take: (chunk: string) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const headers = { "content-type": "application/json", accept: "text/event-stream" };
     const sent = request(url, { method: "POST", headers, agent: false }, (response: IncomingMessage) => {
@@ -56,7 +53,7 @@ function connect(url: string, n: number, take: (chunk: string) => void): Promise
         .setEncoding("utf8")
         .on("data", take)
         .on("error", () => {});
-      resolve(sent);
+      resolve();
     });
     sent.on("error", reject);
     const messages = [{ id: `u-${n}`, role: "user", content: "Talk." }];
