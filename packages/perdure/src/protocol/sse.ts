@@ -49,3 +49,54 @@ function quote(text: string): string {
   // Only short texts are cheaper to look through than to hand over.
   return text.length > 64 || ESCAPED.test(text) ? JSON.stringify(text) : `"${text}"`;
 }
+
+/** What a client reads of a frame. */
+export interface SseFrame {
+  /** The cursor. */
+  readonly id: string | undefined;
+  readonly data: string;
+}
+
+/**
+ * Puts the frames of one connection together from its bytes. What a cut has left of a frame is never given out, and neither are comments.
+ * Any line end will do: what stands between may have changed ours.
+ */
+export class SseFrames {
+  readonly #decoder = new TextDecoder();
+  #rest = "";
+
+  /** @returns the frames that end in these bytes */
+  take(bytes: Uint8Array): SseFrame[] {
+    const searched = Math.max(0, this.#rest.length - 2);
+    let text = this.#rest + this.#decoder.decode(bytes, { stream: true });
+    // The LF of a CRLF may come with the next bytes.
+    const held = text.endsWith("\r") ? "\r" : "";
+    if (text.includes("\r", searched))
+      text = text.slice(0, text.length - held.length).replaceAll(/\r\n?/g, "\n") + held;
+    const frames: SseFrame[] = [];
+    let start = 0;
+    for (let end = text.indexOf("\n\n", searched); end >= 0; end = text.indexOf("\n\n", start)) {
+      const frame = readFrame(text.slice(start, end));
+      if (frame !== undefined) frames.push(frame);
+      start = end + 2;
+    }
+    this.#rest = text.slice(start);
+    return frames;
+  }
+}
+
+function readFrame(text: string): SseFrame | undefined {
+  let id: string | undefined;
+  let data: string | undefined;
+  for (const line of text.split("\n")) {
+    if (line.startsWith("data:")) data = data === undefined ? valueIn(line) : `${data}\n${valueIn(line)}`;
+    else if (line.startsWith("id:")) id = valueIn(line);
+  }
+  return data === undefined ? undefined : { id, data };
+}
+
+/** One space after the colon belongs to the form. */
+function valueIn(line: string): string {
+  const value = line.slice(line.indexOf(":") + 1);
+  return value.startsWith(" ") ? value.slice(1) : value;
+}

@@ -11,6 +11,7 @@ import { Lane } from "../emit/lane.ts";
 import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
+import { backoff } from "../protocol/backoff.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, diff, ownJson, type Patch, type Rebased } from "../protocol/patch.ts";
 import { mayAnswer } from "../protocol/verify.ts";
@@ -21,7 +22,6 @@ import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { AttemptContext } from "./attempt-context.ts";
 import { Cancelled, failures, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
-import { backoff } from "./backoff.ts";
 import { startedEntry, suspensionQuestion } from "./call-entries.ts";
 import { unknownTool } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
@@ -32,7 +32,6 @@ import type { DriverOptions } from "./driver-options.ts";
 import { intake } from "./intake.ts";
 import { attemptKey, claimAfter, claimChange, claiming, inheritance, keyHeld, keyNotFree } from "./keys.ts";
 import type { Settle } from "./settle.ts";
-
 import { anyOf, timeLimit } from "./signals.ts";
 
 /** How often a driver that has something else to do looks whether a key has come free. Milliseconds. */

@@ -1,11 +1,11 @@
 /** A write of which nobody knows whether it happened: its own `reconcile` is asked, and a human where that cannot tell. */
 import { editedArguments } from "../log/tool-result.ts";
+import { backoff } from "../protocol/backoff.ts";
 import type { Json } from "../protocol/json.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { HandlerError, InvalidOutput } from "../tool/errors.ts";
 import type { Judgement } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
-import { backoff } from "./backoff.ts";
 import { unknownWriteQuestion } from "./call-entries.ts";
 import type { CallNotes } from "./call-notes.ts";
 import type { CallRunner } from "./call-runner.ts";

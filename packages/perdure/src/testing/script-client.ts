@@ -10,6 +10,7 @@ import {
   type Tool,
 } from "../protocol/events.ts";
 import { newTranscript, reduce, type Transcript } from "../protocol/reduce.ts";
+import { SseFrames } from "../protocol/sse.ts";
 import { NEEDS_OPERATOR } from "../runtime/interrupts.ts";
 import type { ScriptTurn } from "./script.ts";
 
@@ -113,14 +114,8 @@ export class ReducingClient implements ScriptClient {
 }
 
 async function* eventsOf({ body }: Response): AsyncGenerator<AGUIEvent> {
-  const decoder = new TextDecoder();
-  let text = "";
+  const frames = new SseFrames();
   for await (const bytes of body ?? []) {
-    text += decoder.decode(bytes, { stream: true });
-    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-      const data = /^data: (.*)$/m.exec(text.slice(0, end))?.[1];
-      text = text.slice(end + 2);
-      if (data !== undefined) yield JSON.parse(data) as AGUIEvent;
-    }
+    for (const { data } of frames.take(bytes)) yield JSON.parse(data) as AGUIEvent;
   }
 }

@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type AGUIEvent, event } from "../../src/protocol/events.ts";
 import { checkShape } from "../../src/protocol/shape.ts";
-import { encodeSse, KEEP_ALIVE } from "../../src/protocol/sse.ts";
+import { encodeSse, KEEP_ALIVE, SseFrames } from "../../src/protocol/sse.ts";
 import { legalStream } from "./legal-streams.ts";
 
 function decode(frame: string): unknown {
@@ -71,4 +71,59 @@ describe("encodeSse", () => {
 
 test("KEEP_ALIVE is a comment in a frame of its own", () => {
   expect(KEEP_ALIVE).toMatch(/^:[^\n]*\n\n$/);
+});
+
+describe("SseFrames", () => {
+  const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
+  const take = (...pieces: string[]) => {
+    const frames = new SseFrames();
+    return pieces.flatMap((piece) => frames.take(bytesOf(piece)));
+  };
+
+  test("gives back what encodeSse wrote, however its bytes are cut, and nothing of a frame that has no end", () => {
+    const stream = fc.array(
+      fc.record({
+        delta: fc.string({ unit: "binary", maxLength: 40 }),
+        id: fc.option(fc.string({ unit: "grapheme" })),
+      }),
+      { minLength: 1, maxLength: 12 },
+    );
+    fc.assert(
+      fc.property(stream, fc.array(fc.nat(200)), fc.nat(10), fc.boolean(), (sent, cuts, missing, isCrlf) => {
+        const frames = sent.map(({ delta, id }) => ({
+          id: id === null || /[\r\n\0]/.test(id) ? undefined : `c${id}`,
+          data: JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta }),
+        }));
+        const text = frames
+          .map(({ id, data }) => `${KEEP_ALIVE}${encodeSse(JSON.parse(data) as AGUIEvent, id)}`)
+          .join("");
+        const bytes = bytesOf(isCrlf ? text.replaceAll("\n", "\r\n") : text);
+        const reader = new SseFrames();
+        const found = [];
+        const whole = bytes.length - (missing === 0 ? 0 : missing + (isCrlf ? 2 : 1));
+        for (let at = 0, i = 0; at < whole; i++) {
+          const next = Math.min(whole, at + Math.max(1, cuts[i] ?? whole));
+          found.push(...reader.take(bytes.subarray(at, next)));
+          at = next;
+        }
+        expect(found).toEqual(missing === 0 ? frames : frames.slice(0, -1));
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  test("ends a frame whose last CRLF comes in two pieces", () => {
+    expect(take("data: x\r\n\r", "\ndata: y\r", "\n\r\n")).toEqual([
+      { id: undefined, data: "x" },
+      { id: undefined, data: "y" },
+    ]);
+  });
+
+  test("joins data of several lines, and takes it with and without the space", () => {
+    expect(take("data:a\ndata: b\nevent: x\nid:7\n\n")).toEqual([{ id: "7", data: "a\nb" }]);
+  });
+
+  test("a frame without data, as a comment, is none", () => {
+    expect(take(": keep-alive\n\nid: 3\n\n", "data: x\n\n")).toEqual([{ id: undefined, data: "x" }]);
+  });
 });
