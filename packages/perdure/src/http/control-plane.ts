@@ -69,7 +69,7 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
     const gone = new AbortController();
     const batches = streams.ofRun(run, { cursor, isFollowing, gone: gone.signal });
     const protocolVersion = c.req.query("protocolVersion") ?? "1.0";
-    return await eventStreamResponse({ batches, gone }, { format, protocolVersion }, options);
+    return await eventStreamResponse({ batches, gone, run: run.uid }, { format, protocolVersion }, options);
   });
   for (const kind of ["cancel", "abandon"] as const) {
     app.post(`/runs/:uid/${kind}`, async (c) => {

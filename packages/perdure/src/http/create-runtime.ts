@@ -3,6 +3,7 @@ import type { ServerResponse } from "node:http";
 import { Hono } from "hono";
 import { cors } from "hono/cors";
 import { PerdureError } from "../protocol/errors.ts";
+import { RUN_HEADER } from "../protocol/negotiate.ts";
 import { PayloadTooLargeError } from "../protocol/payload.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
@@ -99,7 +100,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   };
 
   app.use(async (c, next) => refuseForeign(c.req.raw, { isOpen, origins }) ?? (await next()));
-  if (origins.length > 0) app.use(cors({ origin: [...origins] }));
+  if (origins.length > 0) app.use(cors({ origin: [...origins], exposeHeaders: [RUN_HEADER, "retry-after"] }));
   // Before anybody is asked who he is: a load balancer is nobody, and learns nothing but that the store is open.
   app.get("/healthz", async (c) => {
     await engine.open();

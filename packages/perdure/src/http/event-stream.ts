@@ -9,6 +9,8 @@
 import type { OutgoingHttpHeaders, ServerResponse } from "node:http";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { gateFor } from "../protocol/gates.ts";
+import { RUN_HEADER } from "../protocol/negotiate.ts";
+import type { Uid } from "../protocol/words.ts";
 import type { Batches } from "../runtime/batches.ts";
 import type { EventFormat, OnOversize } from "./event-format.ts";
 
@@ -23,6 +25,8 @@ const HEADERS = {
 export interface SentStream {
   readonly batches: Batches;
   readonly gone: AbortController;
+  /** The run that it begins with. */
+  readonly run: Uid;
 }
 
 /** Who is sent it. */
@@ -59,7 +63,8 @@ export async function eventStreamResponse(
   await frames.begin();
   const body = webStream(frames, settings.keepAlive);
   unread.set(body, { frames, settings });
-  return new Response(body, { headers: { "content-type": reader.format.contentType, ...HEADERS } });
+  const headers = { "content-type": reader.format.contentType, ...HEADERS, [RUN_HEADER]: stream.run };
+  return new Response(body, { headers });
 }
 
 /** The streams behind the bodies of responses, while nobody has begun to read them. */

@@ -84,7 +84,7 @@ async function answer(agent: Agent, input: RunAgentInput, options: PostOptions):
   const posted = await engine.post(agent, input, principal);
   if (posted.meaning.is === "refuse") return refusal(posted.meaning, input.threadId);
   const gone = new AbortController();
-  return { batches: await streams.ofPost(posted, input, gone.signal), gone };
+  return { ...(await streams.ofPost(posted, input, gone.signal)), gone };
 }
 
 const explanations: Readonly<Record<string, string>> = {

@@ -25,13 +25,13 @@ export async function threadStream(
   const input = c.req.method === "POST" ? await readInput(c.req.raw, options) : undefined;
   if (input instanceof Response) return input;
   const gone = new AbortController();
-  const batches = await options.streams.ofThread({
+  const stream = await options.streams.ofThread({
     ...{ threadId, agent, gone: gone.signal, principal: c.get("principal") },
     cursor: c.req.query("after") ?? c.req.header("last-event-id") ?? null,
     isFollowing: c.req.query("follow") === "1",
     runId: input?.runId ?? null,
   });
-  if (batches === null) {
+  if (stream === null) {
     return problem(
       404,
       "THREAD_NOT_FOUND",
@@ -40,5 +40,5 @@ export async function threadStream(
   }
   const protocolVersion =
     input?.protocolVersion ?? c.req.query("protocolVersion") ?? (input === undefined ? "1.0" : undefined);
-  return await eventStreamResponse({ batches, gone }, { format, protocolVersion }, options);
+  return await eventStreamResponse({ ...stream, gone }, { format, protocolVersion }, options);
 }

@@ -5,6 +5,9 @@ export const PROTOBUF = "application/vnd.ag-ui.event+proto";
 
 export type StreamType = typeof EVENT_STREAM | typeof PROTOBUF;
 
+/** The response header that names the run, by its uid, with which a stream begins. */
+export const RUN_HEADER = "perdure-run";
+
 /**
  * Which streams an Accept header takes, the best one first (RFC 9110, section 12.5.1): of each type the most specific range that matches
  * decides, `q=0` means no, and the greater quality wins. An absent or empty header takes anything.

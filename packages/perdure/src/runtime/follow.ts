@@ -19,6 +19,8 @@ export interface FollowOptions {
   readonly run: Run;
   /** The run id that the connection asked for, and the leg that it stands for there; null: the log's own ids. */
   readonly as: { readonly runId: string; readonly leg: number } | null;
+  /** A leg that is due, and that a prelude waits for: before it, it would end with the leg before. */
+  readonly due?: number;
   /** Only what follows this entry of the run; null: begin with a prelude. */
   readonly after: number | null;
   /** The run id under which the reader of a cursor knows the leg that the cursor is in. */
@@ -106,14 +108,14 @@ class Following implements Batches {
 
   /** What was asked for is known: a prelude, or what was missed. */
   async #begin(): Promise<void> {
-    const { as, after } = this.options;
+    const { as, after, due = as?.leg ?? 0 } = this.options;
     const { feeds, threads } = this.followed;
     const joined = await feeds.join(this.options.run, this.#mailbox);
     this.#leave = joined.leave;
     if (this.#over.signal.aborted) return joined.leave();
     let { run } = joined;
-    // A leg that was asked for begins when a driver has taken the request in. A prelude before that would end with the leg before it.
-    while (after === null && as !== null && run.legs < as.leg && run.finished === null) {
+    // A leg that is due begins when a driver has taken in what came.
+    while (after === null && run.legs < due && run.finished === null) {
       const news = await this.#mailbox.next();
       if (news === undefined) return;
       run = news.run;

@@ -23,6 +23,12 @@ export interface ThreadStreamRequest {
   readonly gone: AbortSignal;
 }
 
+/** A stream, and the run that it begins with. */
+export interface RunStream {
+  readonly batches: Batches;
+  readonly run: Uid;
+}
+
 const DISCONNECT_GRACE = 10_000;
 
 export class Streams {
@@ -48,20 +54,24 @@ export class Streams {
    *
    * @param gone - fires when the connection is
    */
-  async ofPost({ meaning, run }: Posted, input: RunAgentInput, gone: AbortSignal): Promise<Batches> {
+  async ofPost({ meaning, run }: Posted, input: RunAgentInput, gone: AbortSignal): Promise<RunStream> {
     if (run === null || meaning.is === "refuse") throw new Error("a refused request has no stream");
     const common = { run, until: "terminal", gone } as const;
+    const of = (begun: Pick<FollowOptions, "as" | "after">) => ({
+      batches: this.#follow({ ...common, ...begun }),
+      run: run.uid,
+    });
     switch (meaning.is) {
       case "run":
-        return this.#follow({ ...common, as: null, after: -1 });
+        return of({ as: null, after: -1 });
       case "leg":
-        return this.#follow({ ...common, as: null, after: run.head });
+        return of({ as: null, after: run.head });
       case "rejoin":
       case "hydrate": {
         const known = await this.#legOf(run, input);
         // A leg that was asked for and has not begun has no number yet; it is the next one.
         const leg = known ?? (meaning.is === "rejoin" && !run.legOpen ? run.leg + 1 : run.leg);
-        return this.#follow({ ...common, as: { runId: input.runId, leg }, after: null });
+        return of({ as: { runId: input.runId, leg }, after: null });
       }
       default:
         return meaning satisfies never;
@@ -69,7 +79,7 @@ export class Streams {
   }
 
   /** A thread's stream: from a cursor on, through later turns; or a prelude and what is live. @returns null when there is no such thread */
-  async ofThread(request: ThreadStreamRequest): Promise<Batches | null> {
+  async ofThread(request: ThreadStreamRequest): Promise<RunStream | null> {
     const { tenant, subject } = request.principal;
     const key = { tenant, subject, agent: request.agent, thread: request.threadId };
     await this.#engine.open();
@@ -80,7 +90,9 @@ export class Streams {
     const isOurs =
       from !== null && from.thread === key.thread && isOf(from, request.principal) && from.agent === key.agent;
     const isThere = isOurs && cursor !== undefined && cursor.seq <= from.head;
-    return isThere ? this.#thread(from, cursor, request) : this.#thread(newest, null, request);
+    return isThere
+      ? { batches: this.#thread(from, { cursor }, request), run: from.uid }
+      : { batches: this.#thread(newest, { due: await this.#dueLeg(newest) }, request), run: newest.uid };
   }
 
   /** One run's stream: from a cursor of it on, or a prelude and what is live. Ends when no leg is open; when following, with the run. */
@@ -104,12 +116,16 @@ export class Streams {
     timer.unref?.();
   }
 
-  #thread(first: Run, cursor: Cursor | null, { isFollowing, runId, gone }: ThreadStreamRequest): Batches {
+  #thread(
+    first: Run,
+    from: { readonly cursor: Cursor } | { readonly due: number },
+    { isFollowing, runId, gone }: ThreadStreamRequest,
+  ): Batches {
     const common = { until: isFollowing ? "finished" : "rest", gone } as const;
     const begun =
-      cursor === null
-        ? { after: null, as: runId === null ? null : { runId, leg: first.leg } }
-        : { after: cursor.seq, as: null, knownAs: cursor.runId };
+      "cursor" in from
+        ? { after: from.cursor.seq, as: null, knownAs: from.cursor.runId }
+        : { after: null, as: runId === null ? null : { runId, leg: from.due }, due: from.due };
     let run = first;
     return new Turns(this.#follow({ run, ...begun, ...common }), async () => {
       if (gone.aborted || this.#stopping.aborted) return null;
@@ -118,6 +134,12 @@ export class Streams {
       run = next;
       return this.#follow({ run, as: null, after: -1, ...common });
     });
+  }
+
+  /** The leg that a run is in, or is about to begin: what comes in while none is open opens one. */
+  async #dueLeg({ uid, leg, legOpen, outcome, aside }: Run): Promise<number> {
+    if (legOpen || outcome !== null || aside !== null) return leg;
+    return (await this.#engine.store.inbox(uid)).length > 0 ? leg + 1 : leg;
   }
 
   /** The thread's next run; when following, the one that will begin. */

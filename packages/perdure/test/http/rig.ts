@@ -132,9 +132,10 @@ export async function ended(
   url: string,
   thread: string,
   states = ["success", "failed", "cancelled"],
+  headers: Readonly<Record<string, string>> = {},
 ): Promise<ListedRun> {
   for (;;) {
-    const { runs } = await get<{ runs: ListedRun[] }>(`${url}/runs?thread=${thread}`);
+    const { runs } = await get<{ runs: ListedRun[] }>(`${url}/runs?thread=${thread}`, headers);
     if (runs[0] !== undefined && states.includes(runs[0].state)) return runs[0];
     await new Promise((resolve) => setTimeout(resolve, 2));
   }

@@ -1,5 +1,5 @@
 /** `/threads/:id/stream`, over real sockets: with a cursor exactly the rest, without one a prelude. */
-import { agent, type RunContext, type Served } from "perdure";
+import { agent, memory, type RunContext, type Served } from "perdure";
 import { beforeEach, describe, expect, it } from "vitest";
 import { desk } from "./desk.ts";
 import {
@@ -7,6 +7,7 @@ import {
   ask,
   byHeader,
   deferred,
+  ended,
   eventsOf,
   type Framed,
   framesOf,
@@ -212,7 +213,52 @@ describe("a thread that goes on", () => {
   });
 });
 
+describe("a question that was just answered in the inbox", () => {
+  it("has a leg that is due: a reader without a cursor waits for it, and is not shown the question once more", async () => {
+    const { agent: asking, ledger } = desk();
+    let isHeld = false;
+    const held = deferred();
+    const below = memory();
+    const store = new Proxy(below, {
+      get(target, name) {
+        if (name === "claim" && isHeld) return (owner: string) => held.promise.then(() => target.claim(owner));
+        const member = Reflect.get(target, name) as unknown;
+        return typeof member === "function" ? (member.bind(target) as unknown) : member;
+      },
+    });
+    const { url } = await serving([asking], { store });
+    const request = fresh({ messages: [says("u1", "9000")] });
+    const stopped = await ask(`${url}/agents/desk`, { body: JSON.stringify(request) });
+    const id = /"interrupts":\[\{"id":"([^"]+)"/.exec(stopped.text)?.[1] ?? "";
+    isHeld = true;
+    await ask(`${url}/inbox/${id}`, { body: JSON.stringify({ status: "resolved", payload: { approved: true } }) });
+    const seen = ask(`${url}/threads/${request.threadId}/stream`, { method: "GET" });
+    // Whoever reads the log without waiting for anything has read it by now.
+    await ask(`${url}/threads/${request.threadId}/stream?agent=nobody`, { method: "GET" });
+    held.resolve();
+    expect(eventsOf((await seen).text).at(-1)).toMatchObject({ type: "RUN_FINISHED", outcome: { type: "success" } });
+    expect(ledger).toEqual([9000]);
+  });
+});
+
 describe("what is asked for", () => {
+  it("every stream names the run that it begins with, which a browser's page elsewhere may read", async () => {
+    const origin = "https://app.example";
+    const { agent: asking } = desk();
+    const { url } = await serving([asking], { authorize: byHeader, cors: { origins: [origin] } });
+    const headers = { ...as("ann"), origin };
+    const request = fresh({ messages: [says("u1", "5")] });
+    const posted = await ask(`${url}/agents/desk`, { headers, body: JSON.stringify(request) });
+    const run = await ended(url, request.threadId, undefined, headers);
+    const again = await ask(`${url}/agents/desk`, { headers, body: JSON.stringify(request) });
+    const byThread = await ask(`${url}/threads/${request.threadId}/stream`, { method: "GET", headers });
+    const byRun = await ask(`${url}/runs/${run.uid}/stream`, { method: "GET", headers });
+    for (const answer of [posted, again, byThread, byRun]) {
+      expect(answer.headers["perdure-run"]).toBe(run.uid);
+      expect(answer.headers["access-control-expose-headers"]).toContain("perdure-run");
+    }
+  });
+
   const hi = async (ctx: RunContext) => void ctx.say("hi");
   const codeOf = (text: string): string => (JSON.parse(text) as { error: { code: string } }).error.code;
 

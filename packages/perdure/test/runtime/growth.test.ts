@@ -55,7 +55,7 @@ async function conversation(): Promise<readonly Turn[]> {
     const posted = await engine.post(talker, input, USER);
     let sent = 0;
     let frames = 0;
-    const stream = await streams.ofPost(posted, input, new AbortController().signal);
+    const { batches: stream } = await streams.ofPost(posted, input, new AbortController().signal);
     for (let batch = stream.take(); batch !== null; batch = stream.take()) {
       if (batch === undefined) {
         await new Promise<void>((resolve) => {
