@@ -2,6 +2,9 @@ import { type AGUIEventOf, event, type Interrupt as WireInterrupt } from "../pro
 import { isJsonObject } from "../protocol/json.ts";
 import type { Fact, Interrupt, InterruptKind } from "./entries.ts";
 
+/** Name of the CUSTOM event that tells clients of a question. */
+export const INTERRUPT_EVENT = "perdure.interrupt";
+
 /** Who may answer a question decides where it is listed. */
 const answeredBy: { readonly [K in InterruptKind]: "human" | "client" | "operator" } = {
   approval: "human",
@@ -54,5 +57,5 @@ export function interruptEvent(
   interrupt: Interrupt,
   state: "open" | "answered" | "expired" | "withdrawn",
 ): AGUIEventOf<"CUSTOM"> {
-  return event("CUSTOM", { name: "perdure.interrupt", value: { ...wireInterrupt(interrupt), state } });
+  return event("CUSTOM", { name: INTERRUPT_EVENT, value: { ...wireInterrupt(interrupt), state } });
 }
