@@ -206,7 +206,8 @@ class Campaign {
     const kills = random.fork("kills");
     const proxy = new CuttingProxy(
       () => this.server.port,
-      random,
+      // Each size of ten has its share: heads are cut, first frames, and long streams; and some get through whole.
+      () => Math.ceil(10 ** (random.next() * 3 + 2)),
       () => {
         this.#cuts++;
         if (kills.chance(1 / 15) || this.#isEnough()) this.#onKillDue();

@@ -1,17 +1,19 @@
 import { connect, createServer, type Server, type Socket } from "node:net";
-import type { Random } from "./random.ts";
 
-/** Passes bytes between a client and the server, and cuts each connection after so many bytes of the answer as the seed says. */
+/** Passes bytes between a client and the server, and cuts each connection after so many bytes of the answer. */
 export class CuttingProxy {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #port = 0;
 
-  /** @param onCut - called for each connection that was cut, not for those that ended by themselves */
+  /**
+   * @param budget - asked for each connection: after how many bytes it is cut; `Infinity`: never
+   * @param onCut - called for each connection that was cut, not for those that ended by themselves
+   */
   constructor(
     private readonly upstreamPort: () => number,
-    private readonly random: Random,
-    private readonly onCut: () => void,
+    private readonly budget: () => number,
+    private readonly onCut: () => void = () => {},
   ) {
     this.#server = createServer((client) => this.#pass(client));
   }
@@ -33,7 +35,7 @@ export class CuttingProxy {
 
   #pass(client: Socket): void {
     const upstream = connect(this.upstreamPort(), "127.0.0.1");
-    let left = this.#budget();
+    let left = this.budget();
     const end = (): void => {
       client.destroy();
       upstream.destroy();
@@ -60,10 +62,5 @@ export class CuttingProxy {
       this.onCut();
     });
     client.on("end", end);
-  }
-
-  /** Bytes of an answer. Each size of ten has its share: heads are cut, first frames, and long streams; and some get through whole. */
-  #budget(): number {
-    return Math.ceil(10 ** (this.random.next() * 3 + 2));
   }
 }

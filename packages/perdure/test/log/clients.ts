@@ -19,7 +19,7 @@ export interface Exchange {
 }
 
 /** A log as the requests that made it. */
-function exchangesOf(log: readonly Entry[]): Exchange[] {
+export function exchangesOf(log: readonly Entry[]): Exchange[] {
   const exchanges: Exchange[] = [];
   let entries: Entry[] = [];
   for (const entry of log) {
