@@ -28,10 +28,19 @@ export async function ask(fetch: Fetch, url: string, init: RequestInit & { signa
   }
   if (response.ok) return response;
   const { status, headers } = response;
-  const text = await response.text().catch(() => "");
-  init.signal.throwIfAborted();
+  const text = await textOf(response, init.signal);
   if (!PASSING.has(status)) throw requestError(status, text);
   throw new Lost(`${method} ${url} was answered with ${status}`, { retryAfter: retryAfterOf(headers, Date.now()) });
+}
+
+/** @throws {@link Lost} when the answer breaks off; what the signal says when it has fired */
+export async function textOf(response: Response, signal: AbortSignal): Promise<string> {
+  try {
+    return await response.text();
+  } catch (cause) {
+    signal.throwIfAborted();
+    throw new Lost("the answer broke off", { cause });
+  }
 }
 
 /** @returns milliseconds */

@@ -13,7 +13,7 @@ import {
 import { Observable } from "rxjs";
 import { PerdureError } from "../protocol/errors.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
-import { ask } from "./connection.ts";
+import { ask, textOf } from "./connection.ts";
 import { AnswerConflictError, RequestError } from "./errors.ts";
 import { Patience, type Reconnecting, type ReconnectOptions } from "./lost.ts";
 import { Questions } from "./questions.ts";
@@ -253,7 +253,7 @@ export class ResumableHttpAgent<S = State> extends HttpAgent {
           // A thread that nobody has written to yet shows nothing.
           if (!reading.hasBegun && this.connecting.has(input) && isNoThread(error)) return;
           if (!aborted.aborted) throw error;
-          if (!isAbortError(aborted.reason)) throw aborted.reason;
+          if (!reading.hasBegun || !isAbortError(aborted.reason)) throw aborted.reason;
           if (reading.isInRun) subscriber.next(abortEvent(aborted.reason) as BaseEvent);
         })
         .finally(() => aborted.removeEventListener("abort", abort))
@@ -296,7 +296,7 @@ export class ResumableHttpAgent<S = State> extends HttpAgent {
     };
     return await this.patience().persist(async () => {
       const response = await this.request(url, { ...init, headers, ...post }, signal);
-      return (await response.json()) as T;
+      return answerIn<T>(url, await textOf(response, signal));
     }, signal);
   }
 
@@ -336,6 +336,21 @@ export class ResumableHttpAgent<S = State> extends HttpAgent {
     } catch (error) {
       console.error("A listener of ResumableHttpAgent threw:", error);
     }
+  }
+}
+
+/** The one cast: what a Perdure runtime answers has that form, and what is no JSON at all is no answer of one. */
+function answerIn<T>(url: string, text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch (cause) {
+    throw new PerdureError(
+      "NOT_A_PERDURE_SERVER",
+      `${url} does not answer as a Perdure runtime does: check runtimeUrl`,
+      {
+        cause,
+      },
+    );
   }
 }
 

@@ -14,9 +14,9 @@ export class Routes {
     agentUrl: string,
     given: { readonly runtimeUrl?: string | undefined; readonly agentName?: string | undefined },
   ) {
-    const [, base, name] = /^([^?#]*)\/agents\/([^/?#]+)\/?(?:[?#].*)?$/.exec(agentUrl) ?? [];
+    const [, base, name] = /^([^?#]*)\/agents\/([\w-]+)\/?(?:[?#].*)?$/.exec(agentUrl) ?? [];
     const runtimeUrl = given.runtimeUrl ?? base;
-    const agentName = given.agentName ?? (name === undefined ? undefined : decodeURIComponent(name));
+    const agentName = given.agentName ?? name;
     if (runtimeUrl === undefined || agentName === undefined) {
       throw new PerdureError(
         "RUNTIME_URL_UNKNOWN",

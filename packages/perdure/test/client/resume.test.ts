@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { agent, createRuntime, memory, type RunContext, serve } from "perdure";
 import { normaliseTranscript } from "perdure/log";
 import { sqlite } from "perdure/sqlite";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import type { AGUIEvent } from "../../src/protocol/events.ts";
 import { desk } from "../http/desk.ts";
 import { deferred, served, serving } from "../http/rig.ts";
@@ -176,6 +176,7 @@ describe("a server that goes away and comes back at the same address", () => {
     const reader = resumable(`${server.url}/agents/gated`, { initialMessages: [user("u1", "x")] });
     const { subscriber, seen } = watching();
     const running = reader.runAgent({ runId: "r" }, subscriber);
+    vi.spyOn(console, "error").mockImplementation(() => {});
     const failed = expect(running).rejects.toMatchObject({
       name: "RequestError",
       code: "THREAD_NOT_FOUND",
