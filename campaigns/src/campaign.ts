@@ -180,7 +180,7 @@ class Campaign {
       },
       order: orderOf(number),
       client: random.pick(kinds),
-      ...(proxy !== undefined && random.chance(0.3) && { onlooker: random.pick(["1.0.0", "0.0.59"]) }),
+      ...(proxy !== undefined && random.chance(0.3) && { onlooker: random.pick(kinds) }),
       base: `http://127.0.0.1:${proxy?.port ?? this.server.port}`,
     };
     const conversation = new Conversation(options);

@@ -1,22 +1,25 @@
 /**
- * The clients of a conversation: the published ones, which come back by asking again and get a prelude, and one that comes back with its cursor.
+ * The clients of a conversation: the published ones, which come back by asking again and get a prelude, and ours, which comes back by itself with
+ * its cursor.
  *
- * Both go through the published pipeline: verify, apply, subscribers. A lost connection ends a leg without a terminal event; whatever else ends it
- * is a fault of the server's.
+ * All go through a published pipeline: verify, apply, subscribers. A lost connection ends a leg of a published client without a terminal event, and
+ * ours not at all; whatever else ends it is a fault.
  */
-import { type BaseEvent, HttpAgent } from "@ag-ui/client";
+import { HttpAgent } from "@ag-ui/client";
 import { HttpAgent as HttpAgent059 } from "@ag-ui/client-0.0.59";
 import type { Interrupt, Message, ResumeEntry, Tool } from "@ag-ui/core";
-import { Observable } from "rxjs";
+import { ResumableHttpAgent } from "perdure/client";
 
-export const kinds = ["1.0.0", "0.0.59", "cursor"] as const;
+export const kinds = ["1.0.0", "0.0.59", "resumable"] as const;
 export type ClientKind = (typeof kinds)[number];
 
 export interface ClientOptions {
-  readonly url: string;
-  /** `/threads/:id/stream`, for those who come back with a cursor. */
-  readonly streamUrl: string;
+  /** Where the runtime is. */
+  readonly base: string;
+  readonly agentName: string;
   readonly threadId: string;
+  /** It asks for what the thread shows, and begins nothing. */
+  readonly isLookingOn?: boolean;
   /** Ends every wait: nobody is interested any more. */
   readonly over: AbortSignal;
   /** A connection was lost in the middle of a run. */
@@ -69,12 +72,11 @@ interface TerminalEvent {
 
 export function connectClient(kind: ClientKind, options: ClientOptions): Client {
   let isStreaming = false;
-  const link = new Link(options.over, () => isStreaming && options.onLost?.());
-  const config = { url: options.url, threadId: options.threadId, initialState: {}, fetch: link.fetch };
-  const agent =
-    kind === "cursor"
-      ? (new CursorAgent(config, link, options.streamUrl) as unknown as AnyHttpAgent)
-      : new classes[kind](config);
+  const lose = (): void => {
+    if (isStreaming) options.onLost?.();
+  };
+  const link = new Link(options.over, lose);
+  const agent = kind === "resumable" ? resumable(options, lose) : published(kind, options, link);
   const ended: EndedCall[] = [];
   return {
     ended,
@@ -90,9 +92,11 @@ export function connectClient(kind: ClientKind, options: ClientOptions): Client 
     add: (message) => void agent.messages.push(message),
     async run(request) {
       let end: Seen["end"];
+      let hasSeen = false;
       link.isLost = false;
       const subscriber = {
         onEvent({ event }: { event: TerminalEvent }) {
+          hasSeen = true;
           if (event.type === "RUN_STARTED") isStreaming = true;
           if (event.type !== "RUN_FINISHED" && event.type !== "RUN_ERROR") return;
           isStreaming = false;
@@ -113,8 +117,10 @@ export function connectClient(kind: ClientKind, options: ClientOptions): Client 
       } finally {
         isStreaming = false;
       }
-      // A cut may fall behind the last event: then nothing is missing.
-      if (end === undefined && !link.isLost) throw new Error("the stream ended without a terminal event");
+      // A cut may fall behind the last event: then nothing is missing. And of a thread that is not there yet, nothing is shown.
+      if (end === undefined && !link.isLost && (hasSeen || options.isLookingOn !== true)) {
+        throw new Error("the stream ended without a terminal event");
+      }
       return { end };
     },
   };
@@ -125,8 +131,30 @@ const classes = { "1.0.0": HttpAgent, "0.0.59": HttpAgent059 } as unknown as Rec
   AnyHttpAgentClass
 >;
 
+function published(kind: "1.0.0" | "0.0.59", options: ClientOptions, { fetch }: Link): AnyHttpAgent {
+  const { base, agentName, threadId, isLookingOn = false } = options;
+  const path = isLookingOn ? `threads/${threadId}/stream?agent=${agentName}` : `agents/${agentName}`;
+  return new classes[kind]({ url: `${base}/${path}`, threadId, initialState: {}, fetch });
+}
+
+/** It finds out by itself that it was cut, so nothing hides that from it; and it does not give up before everybody does. */
+function resumable({ base, agentName, threadId, isLookingOn, over }: ClientOptions, lose: () => void): AnyHttpAgent {
+  const agent = new ResumableHttpAgent({
+    ...{ url: `${base}/agents/${agentName}`, threadId, initialState: {} },
+    fetch: (url, init) => fetch(url, { ...init, signal: init.signal ? AbortSignal.any([init.signal, over]) : over }),
+    reconnect: { maxAttempts: Number.POSITIVE_INFINITY, initialDelayMs: 10, maxDelayMs: 30 },
+    onReconnect: ({ attempt }) => attempt === 1 && lose(),
+    async sleep(ms) {
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      over.throwIfAborted();
+    },
+  }) as unknown as AnyHttpAgent & Pick<ResumableHttpAgent, "connectAgent">;
+  if (isLookingOn === true) agent.runAgent = (parameters, subscriber) => agent.connectAgent(parameters, subscriber);
+  return agent;
+}
+
 /**
- * The way to the server. A connection that dies, or that is never made, just ends: the published clients raise an unhandled rejection when a body
+ * The way to the server of a published client. A connection that dies, or that is never made, just ends: the published clients raise an unhandled rejection when a body
  * errs (ag-ui#2510).
  */
 class Link {
@@ -166,70 +194,5 @@ class Link {
       },
       cancel: (reason) => reader.cancel(reason).catch(() => {}),
     });
-  }
-}
-
-/** Comes back with its cursor, in the same pipeline: to the published code below, the connection was never lost. */
-class CursorAgent extends HttpAgent {
-  constructor(
-    config: ConstructorParameters<typeof HttpAgent>[0],
-    private readonly link: Link,
-    private readonly streamUrl: string,
-  ) {
-    super(config);
-  }
-
-  override run(input: Parameters<HttpAgent["run"]>[0]): Observable<BaseEvent> {
-    return new Observable((subscriber) => {
-      this.#follow(input, (event) => subscriber.next(event)).then(
-        () => subscriber.complete(),
-        (error: unknown) => subscriber.error(error),
-      );
-    });
-  }
-
-  async #follow(input: Parameters<HttpAgent["run"]>[0], show: (event: BaseEvent) => void): Promise<void> {
-    let cursor: string | undefined;
-    let response = await this.link.fetch(this.url, this.requestInit(input));
-    for (;;) {
-      if (!response.ok) throw new Error(`HTTP ${response.status}: ${await response.text()}`);
-      for await (const { id, event } of framesOf(response)) {
-        show(event);
-        cursor = id ?? cursor;
-        if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") return;
-      }
-      // A cursor is of use only in the pipeline that saw RUN_STARTED; before one came, the request has to be made again.
-      if (cursor === undefined) return;
-      response = await this.#comeBack(cursor);
-    }
-  }
-
-  async #comeBack(cursor: string): Promise<Response> {
-    await new Promise((resolve) => setTimeout(resolve, 15));
-    if (this.link.over.aborted) throw new Error("nobody is interested any more");
-    this.link.isLost = false;
-    return await this.link.fetch(this.streamUrl, { headers: { "last-event-id": cursor } });
-  }
-}
-
-/** Whole frames only: what a cut left of one is dropped, as an EventSource does. */
-async function* framesOf(
-  response: Response,
-): AsyncGenerator<{ readonly id: string | undefined; readonly event: BaseEvent }> {
-  const decoder = new TextDecoder();
-  let text = "";
-  for await (const bytes of response.body ?? []) {
-    text += decoder.decode(bytes, { stream: true });
-    const frames = text.split("\n\n");
-    text = frames.pop() ?? "";
-    for (const frame of frames) {
-      const lines = frame.split("\n");
-      const data = lines.find((line) => line.startsWith("data: "))?.slice("data: ".length);
-      if (data === undefined) continue;
-      yield {
-        id: lines.find((line) => line.startsWith("id: "))?.slice("id: ".length),
-        event: JSON.parse(data) as BaseEvent,
-      };
-    }
   }
 }

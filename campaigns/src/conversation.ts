@@ -60,8 +60,7 @@ export class Conversation {
     const { onLost } = options;
     this.#client = connectClient(options.client, { ...this.#clientOptions(), ...(onLost && { onLost }) });
     if (options.onlooker !== undefined) {
-      const { streamUrl, ...rest } = this.#clientOptions();
-      this.#onlooker = connectClient(options.onlooker, { ...rest, url: streamUrl, streamUrl });
+      this.#onlooker = connectClient(options.onlooker, { ...this.#clientOptions(), isLookingOn: true });
     }
   }
 
@@ -90,7 +89,7 @@ export class Conversation {
   /** Compares what its readers hold, and what one finds who comes only now, with the transcript of the same script, uninterrupted. */
   async judge(expected: HeldByClient): Promise<void> {
     const { order, client, onlooker } = this.#options;
-    const late = connectClient("1.0.0", { ...this.#clientOptions(), url: this.#clientOptions().streamUrl });
+    const late = connectClient("1.0.0", { ...this.#clientOptions(), isLookingOn: true });
     await this.#leg(late, { runId: `${order}-late` });
     const readers: [string, Client | undefined][] = [
       [client, this.#client],
@@ -239,12 +238,7 @@ export class Conversation {
 
   #clientOptions(): ClientOptions {
     const { base, name, order, over } = this.#options;
-    return {
-      url: `${base}/agents/${name}`,
-      streamUrl: `${base}/threads/${order}/stream?agent=${name}`,
-      threadId: order,
-      over,
-    };
+    return { base, agentName: name, threadId: order, over };
   }
 
   #throwIfOver(): void {
