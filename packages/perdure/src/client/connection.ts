@@ -5,7 +5,7 @@ import { isJsonObject } from "../protocol/json.ts";
 import { EVENT_STREAM } from "../protocol/negotiate.ts";
 import { SseFrames } from "../protocol/sse.ts";
 import { requestError } from "./errors.ts";
-import { Lost } from "./lost.ts";
+import { LONGEST_TIMER, Lost } from "./lost.ts";
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
@@ -99,8 +99,8 @@ async function nextBytes(
 ): Promise<Uint8Array | undefined> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const silence = new Promise<never>((_, reject) => {
-    if (!Number.isFinite(idleTimeoutMs)) return;
-    timer = setTimeout(() => reject(new Lost(`the stream was silent for ${idleTimeoutMs} ms`)), idleTimeoutMs);
+    const die = (): void => reject(new Lost(`the stream was silent for ${idleTimeoutMs} ms`));
+    if (idleTimeoutMs <= LONGEST_TIMER) timer = setTimeout(die, idleTimeoutMs);
   });
   try {
     return (await Promise.race([reader.read(), silence])).value;

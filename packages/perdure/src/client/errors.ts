@@ -77,10 +77,11 @@ const ofCode: Readonly<Record<string, typeof RequestError>> = {
 export function requestError(status: number, text: string): RequestError {
   const payload = parsed(text);
   const error = isJsonObject(payload) && isJsonObject(payload.error) ? payload.error : {};
-  const { code = "HTTP_ERROR", message = text, details } = error;
-  // The list of a refused `resume` names several questions; who won one of them is for one who answers one.
-  const Class = (typeof code === "string" && !Array.isArray(details) && ofCode[code]) || RequestError;
-  return new Class(status, String(code), String(message), details, payload);
+  const code = typeof error.code === "string" ? error.code : "HTTP_ERROR";
+  const message = typeof error.message === "string" ? error.message : text;
+  // A refused `resume` lists several questions; a winner, or the issues, are those of one.
+  const Class = (!Array.isArray(error.details) && ofCode[code]) || RequestError;
+  return new Class(status, code, message, error.details, payload);
 }
 
 function parsed(text: string): unknown {

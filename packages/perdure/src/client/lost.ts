@@ -73,15 +73,16 @@ export class Patience {
     const { onWait, sleep = pause, random = Math.random } = this.options;
     if (this.#failures >= maxAttempts) throw new ConnectionLostError(this.#failures, cause);
     const attempt = ++this.#failures;
-    const delayMs = backoff(attempt, cause.retryAfter, random(), { first: initialDelayMs, longest: maxDelayMs });
+    const bounds = { first: initialDelayMs, longest: maxDelayMs };
+    const delayMs = Math.round(backoff(attempt, cause.retryAfter, random(), bounds));
     onWait?.({ attempt, delayMs, cause });
     await sleep(delayMs, signal);
     signal.throwIfAborted();
   }
 }
 
-/** The longest that a timer takes; past it, it would fire at once. */
-const LONGEST_TIMER = 0x7fffffff;
+/** The longest that a timer takes; past it, it would fire at once. Milliseconds. */
+export const LONGEST_TIMER = 0x7fffffff;
 
 /** Resolves after `ms`, or when the signal fires. */
 function pause(ms: number, signal: AbortSignal): Promise<void> {

@@ -170,7 +170,7 @@ describe("what an agent is told at first", () => {
   it("its state has the type that it was given", () => {
     const reader = resumable<{ count: number }>("http://x/agents/a", { initialState: { count: 1 } });
     expectTypeOf(reader.state).toEqualTypeOf<{ count: number }>();
-    expectTypeOf(reader.setState).parameter(0).toEqualTypeOf<{ count: number }>();
+    expectTypeOf<Parameters<(typeof reader)["setState"]>[0]>().toEqualTypeOf<{ count: number }>();
     expectTypeOf(reader.clone().state).toEqualTypeOf<{ count: number }>();
     // @ts-expect-error -- not that state
     reader.setState({ count: "1" });
