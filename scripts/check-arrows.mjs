@@ -27,10 +27,11 @@ const ARROWS = {
   log: { protocol: "all" },
   store: { log: "all" },
   client: { protocol: "all", log: "all" },
+  producer: { tool: "all", log: "all" },
   runtime: { emit: "all", tool: "all", log: "all", store: "all" },
   agent: { runtime: "all" },
   http: { agent: "all" },
-  cli: { http: "all" },
+  cli: { http: "all", producer: "all" },
 };
 /** May import every room, implementations too; nothing but a door imports it. */
 const TESTING = "testing";

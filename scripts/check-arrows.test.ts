@@ -230,10 +230,11 @@ test("the table shows each room with all it may import", () => {
       "  log      → protocol",
       "  store    → log, protocol",
       "  client   → protocol, log",
+      "  producer → tool, protocol, emit (types only), log",
       "  runtime  → emit, protocol, tool, log, store",
       "  agent    → runtime, emit, protocol, tool, log, store",
       "  http     → agent, runtime, emit, protocol, tool, log, store",
-      "  cli      → http, agent, runtime, emit, protocol, tool, log, store",
+      "  cli      → http, agent, runtime, emit, protocol, tool, log, store, producer",
       "  testing  → everything",
     ].join("\n"),
   );

@@ -18,12 +18,28 @@ export const MAX_ID_LENGTH = 1024;
 /** Control characters would break frames and logs; a lone surrogate becomes another id on its way through UTF-8. */
 const BAD_ID = /[\p{Cc}\p{Cs}]/u;
 
+/** What is wrong with a shape: a member that readers strip, one that should be absent, or what they refuse. */
+export type ShapeFault = "undescribed" | "null" | "malformed";
+
+/** An event of no AG-UI 1.0 shape. */
+export class ShapeError extends ProtocolError {
+  constructor(
+    type: string | undefined,
+    /** JSON Pointer of the part at fault; "" is the event itself, as where its type is not known. */
+    readonly path: string,
+    readonly fault: ShapeFault,
+    why: string,
+  ) {
+    super("shape", type === undefined ? undefined : { type }, undefined, why);
+  }
+}
+
 /**
  * Checks the shape of an event.
  *
  * @param event - anything
  * @returns the same object, typed
- * @throws {@link ProtocolError} rule `shape`: no such event type; a member that is missing, mistyped, undescribed, or `null` where it
+ * @throws {@link ShapeError}: no such event type; a member that is missing, mistyped, undescribed, or `null` where it
  * should be absent; an id that is empty, over {@link MAX_ID_LENGTH} UTF-16 units, or has control characters or lone surrogates; a
  * payload that is not JSON. The message says where
  */
@@ -63,13 +79,14 @@ function checkBySchema(value: unknown): AGUIEvent {
   const plan = typeof type === "string" ? events().get(type) : undefined;
   if (typeof type !== "string" || plan === undefined) {
     const found = type === undefined ? "no type" : `type ${describe(type)}`;
-    const event = typeof type === "string" ? { type } : undefined;
-    throw new ProtocolError("shape", event, undefined, `${found} is not that of an AG-UI 1.0 event`);
+    const fault = typeof type === "string" ? "undescribed" : "malformed";
+    const why = `${found} is not that of an AG-UI 1.0 event`;
+    throw new ShapeError(typeof type === "string" ? type : undefined, "", fault, why);
   }
   const fault = findFault(value, plan, 0) ?? schemaFault(value);
   if (fault === undefined) return asEvent(value);
   const where = fault.path.length > 200 ? `${fault.path.slice(0, 200)}…` : fault.path;
-  throw new ProtocolError("shape", { type }, undefined, `${where === "" ? "the event" : where} ${fault.why}`);
+  throw new ShapeError(type, fault.path, fault.is ?? "malformed", `${where === "" ? "the event" : where} ${fault.why}`);
 }
 
 /** The one cast: the schemas have just accepted the value. */
@@ -81,6 +98,8 @@ interface Fault {
   /** JSON Pointer of the member. */
   readonly path: string;
   readonly why: string;
+  /** Malformed when left out. */
+  readonly is?: ShapeFault;
 }
 
 function schemaFault(value: unknown): Fault | undefined {
@@ -150,9 +169,9 @@ function findMemberFault(
     let fault: Fault | undefined;
     if (member === undefined) {
       const why = "is not described by AG-UI 1.0; use `metadata`, CUSTOM or RAW";
-      fault = plan.open ? findNotJson(found, depth + 1) : { path: "", why };
+      fault = plan.open ? findNotJson(found, depth + 1) : { path: "", why, is: "undescribed" };
     } else if (found === null && member.optional) {
-      fault = { path: "", why: "is null; leave an optional member out" };
+      fault = { path: "", why: "is null; leave an optional member out", is: "null" };
     } else if (found !== undefined) {
       fault = findFault(found, member.plan, depth + 1);
     }
@@ -197,8 +216,8 @@ function findItemFault(items: readonly unknown[], find: (item: unknown) => Fault
   return undefined;
 }
 
-function within(key: string, { path, why }: Fault): Fault {
-  return { path: `/${escapePointer(key)}${path}`, why };
+function within(key: string, fault: Fault): Fault {
+  return { ...fault, path: `/${escapePointer(key)}${fault.path}` };
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
