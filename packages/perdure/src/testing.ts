@@ -1,3 +1,21 @@
+export {
+  type CheckProducerOptions,
+  checkProducer,
+  PRODUCER_FEATURES,
+  type ProducerFeature,
+} from "./producer/check-producer.ts";
+export type { InputMembers } from "./producer/conversation.ts";
+export type { ProducerInput } from "./producer/inputs.ts";
+export type { StopRun } from "./producer/plays/cancel.ts";
+export type { RestUrl, Return } from "./producer/plays/rejoin.ts";
+export {
+  type ProducerFinding,
+  ProducerReport,
+  ProducerReportError,
+  type ProducerRuleResult,
+} from "./producer/report.ts";
+export { type ProducerRuleId, RULES as PRODUCER_RULES, type RuleText, type Severity } from "./producer/rules.ts";
+export { type ProducerTarget, ProducerUnreachableError } from "./producer/target.ts";
 export type { Difference, FindingKind } from "./testing/compare.ts";
 export { type CrashMatrixOptions, crashMatrix, type MatrixAgent } from "./testing/crash-matrix.ts";
 export { type Disk, type DiskSettings, memoryDisk, sqliteDisk } from "./testing/outside.ts";

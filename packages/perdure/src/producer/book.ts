@@ -21,6 +21,11 @@ export class Book {
     for (const id of RULE_IDS) if (wanted(id)) this.#kept.set(id, { occasions: 0, broken: 0, findings: [] });
   }
 
+  /** One in which nothing is written. */
+  static silent(): Book {
+    return new Book(() => false);
+  }
+
   wants(...rules: readonly ProducerRuleId[]): boolean {
     return rules.some((rule) => this.#kept.has(rule));
   }

@@ -6,10 +6,11 @@ import { defaultInputs, type ProducerInput } from "./inputs.ts";
 import { playCancel, type StopRun } from "./plays/cancel.ts";
 import { claimsToResume } from "./plays/capabilities.ts";
 import { lead } from "./plays/conversations.ts";
-import { playCuts, playRejoin, type Return } from "./plays/cuts.ts";
+import { playCuts } from "./plays/cuts.ts";
 import { playInterrupts } from "./plays/interrupts.ts";
 import { playMalformed } from "./plays/malformed.ts";
 import { playNegotiation } from "./plays/negotiation.ts";
+import { playRejoin, type RestUrl } from "./plays/rejoin.ts";
 import { playRequests } from "./plays/requests.ts";
 import { ProducerReport } from "./report.ts";
 import { isRuleId, type ProducerRuleId, RULE_IDS } from "./rules.ts";
@@ -58,7 +59,7 @@ export interface CheckProducerOptions {
    * Where the rest of a stream is served, by GET with Last-Event-ID. Left out, the same POST is sent with that header, where the server's frames
    * have ids.
    */
-  readonly rejoin?: (from: Return) => string;
+  readonly rejoin?: RestUrl;
   /** Stops a run. Left out, the rule `run.cancelled` is not exercised. */
   readonly cancel?: StopRun;
 }
@@ -95,22 +96,21 @@ export async function checkProducer(
   const { first } = await lead(session, plain);
   // Where nothing is served, a refusal of what is malformed would prove nothing.
   if (!first.isStream) return report();
-  const interrupted: ProducerInput[] = [];
+  const led = new Map([[plain, first]]);
   for (const input of others) {
-    session.seen.delete("interrupt");
-    await lead(session, input);
-    if (session.seen.has("interrupt")) interrupted.push(input);
+    const { first: answer, wasInterrupted } = await lead(session, input);
+    led.set(input, answer);
+    if (wasInterrupted) await playInterrupts(session, input);
   }
-  if (interrupted.length > 0) session.seen.add("interrupt");
-  for (const input of interrupted) await playInterrupts(session, input);
 
-  await playRequests(session, prompt);
+  await playRequests(session, prompt, first);
   await playNegotiation(session, prompt);
   await playCuts(session, prompt, first);
-  const isResumable =
-    book.wants("capabilities.shape", "rejoin.same-run", "rejoin.cursor") && (await claimsToResume(session));
-  if (isResumable || expect.includes("rejoin") || offersCursors(first)) {
-    await playRejoin(session, prompt, first, { url: options.rejoin });
+  const wantsRejoin = book.wants("rejoin.same-run", "rejoin.cursor");
+  const claims = (wantsRejoin || book.wants("capabilities.shape")) && (await claimsToResume(session));
+  if (wantsRejoin && (claims || expect.includes("rejoin") || offersCursors(first))) {
+    session.seen.add("rejoin");
+    for (const input of [plain, ...inputs]) await playRejoin(session, input, led.get(input) ?? first, options.rejoin);
   }
   if (options.cancel !== undefined) await playCancel(session, prompt, options.cancel);
   await playMalformed(session, prompt);

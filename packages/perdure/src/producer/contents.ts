@@ -3,7 +3,8 @@ import type { AGUIEvent, AGUIEventOf, Message, RunAgentInput, TokenUsage } from 
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import { apply, type Patch, PatchError } from "../protocol/patch.ts";
 import { reduce, type Transcript } from "../protocol/reduce.ts";
-import type { Book } from "./book.ts";
+import type { Book, Evidence } from "./book.ts";
+import type { ProducerRuleId } from "./rules.ts";
 import { snapshotFaults } from "./snapshot-faults.ts";
 
 export interface ContentsOptions {
@@ -19,6 +20,8 @@ export interface ContentsOptions {
 
 export class Contents {
   transcript: Transcript;
+  /** False when what the client holds from here on is not what the server means it to hold. */
+  isSound = true;
   readonly #runIds: string[] = [];
   /** This run has sent a STATE_SNAPSHOT. */
   #ownSnapshot = false;
@@ -63,19 +66,20 @@ export class Contents {
         break;
       case "STATE_DELTA": {
         const rule = this.#ownSnapshot ? "state.patch" : "state.baseline";
-        this.book.check(rule, evidence, misfit(this.transcript.state, event.delta));
+        this.#patch(rule, evidence, this.transcript.state, event.delta);
         this.book.check("state.noise", evidence, event.delta.length === 0 ? "the delta has no operation" : undefined);
         break;
       }
       case "ACTIVITY_DELTA": {
         const activity = this.transcript.messages.find(({ id }) => id === event.messageId);
-        if (activity?.role === "activity")
-          this.book.check("activity.patch", evidence, misfit(activity.content, event.patch));
+        if (activity?.role === "activity") this.#patch("activity.patch", evidence, activity.content, event.patch);
         break;
       }
       case "MESSAGES_SNAPSHOT":
-        for (const { rule, why } of snapshotFaults(this.transcript.messages, event.messages))
+        for (const { rule, why } of snapshotFaults(this.transcript.messages, event.messages)) {
           this.book.broken(rule, evidence, why);
+          this.isSound = false;
+        }
         this.book.occasion("messages.ids", "messages.results", "messages.kept");
         break;
       case "TEXT_MESSAGE_START":
@@ -108,6 +112,12 @@ export class Contents {
       this.book.broken("run.echo", { input: this.input }, why);
     }
     this.#noise();
+  }
+
+  #patch(rule: ProducerRuleId, evidence: Evidence, document: Json, patch: Patch): void {
+    const why = misfit(document, patch);
+    this.book.check(rule, evidence, why);
+    if (why !== undefined) this.isSound = false;
   }
 
   #begin(event: AGUIEventOf<"RUN_STARTED">, index: number): void {

@@ -39,6 +39,8 @@ export interface Exchange {
   readonly answer: Answer;
   /** Events came back. */
   readonly isStream: boolean;
+  /** Every event was one that a client goes on with: otherwise what it holds follows from what is told already. */
+  readonly isSound: boolean;
   /** A 4xx came back. */
   readonly isRefused: boolean;
   /** What a client could read. */
@@ -57,7 +59,7 @@ export interface Exchange {
 export function judge(book: Book, answer: Answer, question: Question): Exchange {
   const { name } = question;
   const nothing: Exchange = {
-    ...{ name, answer, isStream: false, isRefused: answer.status >= 400 && answer.status < 500 },
+    ...{ name, answer, isStream: false, isSound: false, isRefused: answer.status >= 400 && answer.status < 500 },
     ...{ events: [], cursors: [], held: question.held, ending: "none", interrupts: [], pending: [] },
   };
   const served = question.served ?? "http.status";
@@ -128,6 +130,7 @@ function judgeStream(book: Book, answer: Answer, question: Question): Partial<Ex
   const events: AGUIEvent[] = [];
   const cursors: (string | undefined)[] = [];
   let isDead = false;
+  let isSound = framed.faults.length === 0;
   if (framed.events[0]?.value.type !== "RUN_STARTED") {
     for (const event of question.before ?? []) {
       order.recall(event);
@@ -136,17 +139,19 @@ function judgeStream(book: Book, answer: Answer, question: Question): Partial<Ex
   }
   for (const [index, raw] of framed.events.entries()) {
     if (index === 0) book.occasion("run.first");
-    if (order.isEnded) book.occasion("run.after-finished");
     const event = readEvent(book, raw, { input: name, index });
-    if (event === "skipped") continue;
+    if (event === "skipped") {
+      isSound = false;
+      continue;
+    }
     if (event === "fatal") {
       // A client ends here, and so does what can be said: the rest may be right, were it not for this.
       isDead = true;
       break;
     }
     book.occasion(...occasionsOf(event));
-    order.take(event, index);
-    contents.take(event, index);
+    if (order.take(event, index)) contents.take(event, index);
+    else isSound = false;
     events.push(event);
     cursors.push(raw.cursor);
   }
@@ -164,6 +169,7 @@ function judgeStream(book: Book, answer: Answer, question: Question): Partial<Ex
   }
   return {
     isStream: framed.events.length > 0,
+    isSound: isSound && !isDead && contents.isSound,
     events,
     cursors,
     held: contents.transcript,
@@ -215,6 +221,13 @@ function endingOf(
   if (last?.type === "RUN_ERROR") return { ending: "error", interrupts: [], pending: [] };
   if (last?.type !== "RUN_FINISHED") return { ending: "none", interrupts: [], pending: [] };
   const { outcome } = last;
+  if (
+    outcome?.type === "interrupt" &&
+    new Set(outcome.interrupts.map(({ id }) => id)).size < outcome.interrupts.length
+  ) {
+    // Nobody can say which one he answers.
+    return { ending: "interrupt", interrupts: [], pending: [] };
+  }
   if (outcome?.type === "interrupt") return { ending: "interrupt", interrupts: outcome.interrupts, pending: [] };
   if (outcome?.type === "cancelled") return { ending: "cancelled", interrupts: [], pending: [] };
   const answered = new Set(held.messages.flatMap((message) => (message.role === "tool" ? [message.toolCallId] : [])));

@@ -51,19 +51,17 @@ export function readFrames(bytes: Uint8Array, isWhole: boolean): Framed {
     frames.push(last);
   }
   const events = frames.flatMap((frame) => {
-    const read = readFrame(frame);
-    if (read === null) return [];
-    if ("rule" in read) {
-      faults.push({ frame, ...read });
-      return [];
-    }
-    return [read];
+    const { events = [], ...fault } = readFrame(frame);
+    if (fault.rule !== undefined) faults.push({ frame, ...fault });
+    return events;
   });
   return { events, faults };
 }
 
-/** The event of a frame; null when it is only there to keep the connection open. */
-function readFrame(frame: string): RawEvent | FrameFault | null {
+type ReadFrame = { readonly events?: readonly RawEvent[] } & (FrameFault | { readonly rule?: never });
+
+/** The event of a frame; none when it is only there to keep the connection open. */
+function readFrame(frame: string): ReadFrame {
   if (frame.length > MAX_FRAME / 4 && new TextEncoder().encode(frame).byteLength > MAX_FRAME)
     return { rule: "sse.frame-size", message: `a frame is over ${MAX_FRAME} bytes`, frame: frame.slice(0, 200) };
   const lines = frame.split("\n").filter((line) => line !== "" && !line.startsWith(":"));
@@ -76,22 +74,23 @@ function readFrame(frame: string): RawEvent | FrameFault | null {
     return { name: name.replace(/^\uFEFF/, ""), value };
   });
   const data = fields.filter(({ name }) => name === "data").map(({ value }) => value);
-  if (data.length === 0) return null;
+  if (data.length === 0) return {};
   const text = data.join("\n");
   if (text.trim() === "")
     return { rule: "sse.sentinel", message: "a frame has empty data: clients parse it, and die of it" };
   const value = parse(text);
   if (value === undefined) {
     if (/^\[[A-Z]+\]$/.test(text.trim())) return { rule: "sse.sentinel", message: `a frame's data is ${text.trim()}` };
-    const each = data.map(parse);
-    return each.length > 1 && each.every((one) => one !== undefined)
-      ? { rule: "sse.frames", message: "a frame has more than one event" }
-      : { rule: "sse.frames", message: "a frame's data is not JSON" };
+    const each = data.map(parse).filter((one) => isJsonObject(one));
+    if (each.length < 2 || each.length < data.length)
+      return { rule: "sse.frames", message: "a frame's data is not JSON" };
+    const events = each.map((one) => ({ value: one, cursor: undefined }));
+    return { rule: "sse.frames", message: "a frame has more than one event", events };
   }
   if (!isJsonObject(value)) return { rule: "sse.frames", message: "a frame's data is not a JSON object" };
   if (typeof value.type !== "string")
     return { rule: "sse.frames", message: "a frame's data has no type, so it is no event" };
-  return { value, cursor: fields.findLast(({ name }) => name === "id")?.value };
+  return { events: [{ value, cursor: fields.findLast(({ name }) => name === "id")?.value }] };
 }
 
 function decode(bytes: Uint8Array): string | undefined {

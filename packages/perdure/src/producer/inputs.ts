@@ -1,6 +1,6 @@
 import type { Interrupt, Tool, ToolCall } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import type { InputMembers } from "./conversation.ts";
+import { type InputMembers, says, type Turn } from "./conversation.ts";
 
 /** A conversation to lead with the server. */
 export interface ProducerInput {
@@ -22,10 +22,16 @@ const GET_LOCATION: Tool = {
   parameters: { type: "object", properties: {}, additionalProperties: false },
 };
 
+/** What the user says first. */
+export function firstTurn({ says: said }: ProducerInput): Turn {
+  const text = typeof said === "string" ? said : said?.[0];
+  return text === undefined ? {} : { messages: [says(text)] };
+}
+
 /** What every server is asked. */
-export function defaultInputs(says: string): readonly ProducerInput[] {
+export function defaultInputs(prompt: string): readonly ProducerInput[] {
   return [
-    { name: "plain turn", says: [says, "And now?"] },
+    { name: "plain turn", says: [prompt, "And now?"] },
     {
       name: "client tool",
       says: ["Where am I? Call the tool get_location to find out."],
@@ -34,7 +40,7 @@ export function defaultInputs(says: string): readonly ProducerInput[] {
     },
     {
       name: "context",
-      says: [says],
+      says: [prompt],
       input: { context: [{ description: "The user's name", value: "Ada" }], forwardedProps: { conformance: true } },
     },
   ];

@@ -9,7 +9,7 @@ const CHUNK: readonly ProducerRuleId[] = ["chunks.order", "ids.kind"];
 /** Which rules of order an event could break by coming where it comes. */
 const OCCASIONS: { readonly [T in AGUIEventType]: readonly ProducerRuleId[] } = {
   RUN_STARTED: ["run.one-at-a-time", "run.echo", "run.version", "run.ids"],
-  RUN_FINISHED: ["run.closed", "run.boundary", "run.after-error"],
+  RUN_FINISHED: ["run.closed", "run.boundary", "run.after-finished"],
   RUN_ERROR: ["run.after-error"],
   STEP_STARTED: ["steps.order"],
   STEP_FINISHED: ["steps.order"],

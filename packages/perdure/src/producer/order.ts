@@ -17,7 +17,7 @@ import {
   verifyEnd,
   type Wire,
 } from "../protocol/verify.ts";
-import type { Book } from "./book.ts";
+import { Book } from "./book.ts";
 import type { ProducerRuleId } from "./rules.ts";
 
 /** What the verifier's rules are in the kit; null where the protocol does not ask it of others than ourselves. */
@@ -91,6 +91,9 @@ export class Order {
   #wire: Wire;
   readonly #spoiled = new Set<string>();
   readonly #history: ReadonlySet<string>;
+  /** Of the last RUN_STARTED, as it came. */
+  #sentThread: string | undefined;
+  #book: Book;
   /** A RUN_ERROR came before any run. */
   #neverBegan = false;
 
@@ -100,6 +103,7 @@ export class Order {
     private readonly options: OrderOptions,
   ) {
     const { threadId, messages, clientTools } = options;
+    this.#book = book;
     this.#wire = newWire({ threadId, messages, clientTools, strict: true });
     const calls = messages.flatMap((message) => (message.role === "assistant" ? (message.toolCalls ?? []) : []));
     this.#history = new Set(calls.map(({ id }) => id));
@@ -112,14 +116,17 @@ export class Order {
 
   /** An event that was judged in the stream that this one goes on with. */
   recall(one: AGUIEvent): void {
-    refusalOf(() => {
-      this.#wire = verify(this.#wire, one);
-    });
+    this.#book = Book.silent();
+    if (one.type === "RUN_STARTED") this.#sentThread = one.threadId;
+    this.#verify(one, one, 0);
+    this.#book = this.book;
   }
 
-  take(one: AGUIEvent, index: number): void {
+  /** @returns whether it is one that a client goes on with */
+  take(one: AGUIEvent, index: number): boolean {
     if (one.type === "RUN_FINISHED") this.#note(one);
-    this.#verify(one, one, index);
+    if (one.type === "RUN_STARTED") this.#sentThread = one.threadId;
+    return this.#verify(one, one, index);
   }
 
   /** The stream is over; `why` says how, when that was not in order. */
@@ -131,20 +138,22 @@ export class Order {
   }
 
   /** @param sent - the event as it came, `one` as it would have been in order */
-  #verify(one: AGUIEvent, sent: AGUIEvent, index: number): void {
+  #verify(one: AGUIEvent, sent: AGUIEvent, index: number): boolean {
     const refused = refusalOf(() => {
       this.#wire = verify(this.#wire, one);
     });
-    if (refused === undefined) return;
+    if (refused === undefined) return true;
     const { rule, id } = refused;
     if (one.type === "RUN_ERROR") {
       this.#fail(one, refused, sent, index);
-      return;
+      return true;
     }
+    const isKnown = this.#isKnown(refused, sent);
     const put = this.#putRight(one, refused);
-    if (!this.#isKnown(refused)) this.#report(refused, sent, index);
-    if (put !== undefined) this.#verify(put, sent, index);
-    else if (id !== undefined && rule !== "run-over" && rule !== "run-errored") this.#spoiled.add(id);
+    if (!isKnown) this.#report(refused, sent, index);
+    if (put !== undefined) return this.#verify(put, sent, index);
+    if (id !== undefined && rule !== "run-over" && rule !== "run-errored") this.#spoiled.add(id);
+    return false;
   }
 
   /** A run may fail with things open, and before it has begun. */
@@ -195,7 +204,8 @@ export class Order {
   }
 
   /** Whether it follows from a fault that was told already. */
-  #isKnown({ rule, id }: ProtocolError): boolean {
+  #isKnown({ rule, id }: ProtocolError, sent: AGUIEvent): boolean {
+    if (rule === "thread-id" && sent.type === "RUN_FINISHED") return sent.threadId === this.#sentThread;
     if (rule === "open-at-end") return openItems(this.#wire).every((item) => this.#spoiled.has(item.id));
     if (rule === "run-over" || rule === "run-errored") return false;
     return id !== undefined && this.#spoiled.has(id);
@@ -203,7 +213,7 @@ export class Order {
 
   #report(refused: ProtocolError, sent: AGUIEvent, index: number): void {
     const rule = this.#ruleOf(refused, sent);
-    if (rule !== null) this.book.broken(rule, { input: this.input, index, event: sent }, refused.message);
+    if (rule !== null) this.#book.broken(rule, { input: this.input, index, event: sent }, refused.message);
   }
 
   #ruleOf({ rule, id }: ProtocolError, sent: AGUIEvent): ProducerRuleId | null {

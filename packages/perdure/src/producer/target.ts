@@ -21,7 +21,7 @@ export interface Sent {
   readonly url?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
-  /** Closes the connection when so many events have come; 0: when there are headers. */
+  /** Closes the connection when so many frames have come, comments too; 0: when there are headers. */
   readonly cutAfter?: number;
 }
 
@@ -108,6 +108,9 @@ export class Target {
   }
 }
 
+const LF = 10;
+const CR = 13;
+
 /** What has come of an answer so far. */
 class Recording {
   isCut = false;
@@ -131,7 +134,7 @@ class Recording {
     if (body === null) return;
     const reader = body.getReader();
     try {
-      while (this.cutAfter === undefined || this.#frames < this.cutAfter) {
+      while (!this.isCut && this.cutAfter !== 0) {
         const { done, value } = await orGone(reader.read(), gone);
         if (done) return;
         this.#take(value);
@@ -143,14 +146,22 @@ class Recording {
   }
 
   #take(chunk: Uint8Array): void {
-    this.#chunks.push(chunk);
-    this.#length += chunk.byteLength;
+    const end = this.#cutIn(chunk);
+    if (end !== undefined) this.isCut = true;
+    const taken = end === undefined ? chunk : chunk.subarray(0, end);
+    this.#chunks.push(taken);
+    this.#length += taken.byteLength;
     if (this.#length > MAX_BODY) throw new Error(`the answer is over ${MAX_BODY} bytes`);
-    // Two LF end a frame, also when they come in two chunks.
-    for (const byte of chunk) {
-      if (byte === 10 && this.#last === 10) this.#frames++;
-      if (byte !== 13) this.#last = byte;
+  }
+
+  /** Where the last frame ends that is still read. A chunk may have many of them, or a part of one. */
+  #cutIn(chunk: Uint8Array): number | undefined {
+    for (const [i, byte] of chunk.entries()) {
+      // Two LF end a frame, also when they come in two chunks.
+      if (byte === LF && this.#last === LF && ++this.#frames === this.cutAfter) return i + 1;
+      if (byte !== CR) this.#last = byte;
     }
+    return undefined;
   }
 
   answer(ended: Answer["ended"], why?: string): Answer {

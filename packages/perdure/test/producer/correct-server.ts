@@ -83,17 +83,13 @@ export function smallServer(fault: Fault = {}): (request: Request) => Promise<Re
       return send(fault.onRejoin === "replay" ? before.events : shown(before), "hello", input, request);
     }
     const { threadId } = input;
-    const questions = (fault.interruptsOf === "everybody" ? [...open.values()].flat() : open.get(threadId)) ?? [];
+    const own = open.get(threadId) ?? [];
+    const questions = fault.interruptsOf === "everybody" ? [...open.values()].flat() : own;
     const resume = input.resume ?? [];
     const answered = questions.filter(({ interrupt }) => resume.some(({ interruptId }) => interruptId === interrupt));
     if (fault.onUnknownInterrupt === "refuse" && resume.length > answered.length)
       return new Response("no such interrupt", { status: 404 });
-    if (
-      questions.length > 0 &&
-      answered.length < questions.length &&
-      fault.onUncovered !== "ignore" &&
-      fault.interruptsOf === undefined
-    ) {
+    if (own.some((call) => !answered.includes(call)) && fault.onUncovered !== "ignore") {
       return new Response("interrupts are open", { status: 409 });
     }
     const wrong = resume.some(
@@ -118,12 +114,13 @@ export function smallServer(fault: Fault = {}): (request: Request) => Promise<Re
 
   /** A run that was sent, for whoever has a part of it or nothing: as snapshots. */
   function shown({ input, events }: { readonly input: Input; readonly events: readonly Event[] }): readonly Event[] {
-    const [begin, ...rest] = events;
-    const end = rest.at(-1);
-    if (begin === undefined || end === undefined) return [];
+    const begin = events.find(({ type }) => type === "RUN_STARTED");
+    const end = events.find(({ type }) => type === "RUN_FINISHED" || type === "RUN_ERROR");
+    const rest = events.filter((event) => event !== begin && event !== end);
+    if (begin === undefined) return [];
     const messages = input.messages.concat(messagesOf(rest));
-    const snapshot = rest.findLast(({ type }) => type === "STATE_SNAPSHOT");
-    return [begin, { type: "MESSAGES_SNAPSHOT", messages }, ...(snapshot === undefined ? [] : [snapshot]), end];
+    const snapshot = stateOf(rest);
+    return [begin, { type: "MESSAGES_SNAPSHOT", messages }, ...[snapshot, end].flatMap((event) => event ?? [])];
   }
 
   function play(input: Input, answered: readonly Call[]): [Scene, readonly Event[]] {
@@ -202,7 +199,9 @@ export function smallServer(fault: Fault = {}): (request: Request) => Promise<Re
       ...say("One."),
       { type: "STEP_FINISHED", stepName: "search" },
     ];
-    return [...events, { type: "MESSAGES_SNAPSHOT", messages: [...messages, ...messagesOf(events)] }];
+    // The activities of earlier turns are the client's alone, so the snapshot says nothing of any.
+    const own = messagesOf(events).filter(({ role }) => role !== "activity");
+    return [...events, { type: "MESSAGES_SNAPSHOT", messages: [...messages, ...own] }];
   }
 
   function approval(
@@ -264,10 +263,28 @@ export function messagesOf(events: readonly Event[]): readonly Message[] {
       }
       case "TOOL_CALL_RESULT":
         return [{ id: String(messageId), role: "tool", toolCallId, content: event.content }];
+      case "ACTIVITY_SNAPSHOT": {
+        const isDone = events.some(({ type }) => type === "ACTIVITY_DELTA");
+        const content = isDone ? { done: 1 } : event.content;
+        return [{ id: String(messageId), role: "activity", activityType: event.activityType, content }];
+      }
       default:
         return [];
     }
   });
+}
+
+/** The last snapshot, with what was added to it; undefined where there is none. */
+function stateOf(events: readonly Event[]): Event | undefined {
+  const at = events.findLastIndex(({ type }) => type === "STATE_SNAPSHOT");
+  const snapshot = events[at];
+  if (snapshot === undefined) return undefined;
+  const added = events
+    .slice(at)
+    .flatMap(({ delta }) => (Array.isArray(delta) ? (delta as readonly { readonly value: unknown }[]) : []));
+  if (added.length === 0) return snapshot;
+  const { list, ...rest } = snapshot.snapshot as { readonly list: readonly unknown[] };
+  return { ...snapshot, snapshot: { ...rest, list: [...list, ...added.map(({ value }) => value)] } };
 }
 
 /** A request's input, or what is wrong with it. */

@@ -15,6 +15,8 @@ export interface Led {
   readonly exchange: Exchange;
   /** The first one. */
   readonly first: Exchange;
+  /** The server has asked for something that is its own to ask for. */
+  readonly wasInterrupted: boolean;
 }
 
 /**
@@ -29,21 +31,29 @@ export async function lead(
 ): Promise<Led> {
   const conversation = new Conversation(session, input.input);
   const turns = typeof input.says === "string" ? [input.says] : (input.says ?? [undefined]);
+  const isClients = new Set(input.input?.tools?.map((tool) => tool.name));
   let first: Exchange | undefined;
+  let wasInterrupted = false;
   for (const [i, text] of turns.entries()) {
     const turn = i === 0 ? name : `${name}, turn ${i + 1}`;
     let exchange = await conversation.send(turn, text === undefined ? {} : { messages: [says(text)] });
     first ??= exchange;
     for (let step = 0; step < MAX_STEPS && !until(exchange); step++) {
+      wasInterrupted ||= exchange.interrupts.some((interrupt) => !isClients.has(nameOfCall(conversation, interrupt)));
       const next = await goOn(session, conversation, exchange, input, turn);
       if (next === undefined) break;
       exchange = next;
     }
     // What has failed, or waits for more than anybody has answers to, has no next turn.
     const isOver = exchange.ending !== "success" && exchange.ending !== "cancelled";
-    if (until(exchange) || isOver || i === turns.length - 1) return { conversation, exchange, first };
+    if (until(exchange) || isOver || i === turns.length - 1) return { conversation, exchange, first, wasInterrupted };
   }
   throw new Error(`input "${input.name}" has no turn`);
+}
+
+function nameOfCall({ held }: Conversation, { toolCallId }: Interrupt): string {
+  const calls = held.messages.flatMap((message) => (message.role === "assistant" ? (message.toolCalls ?? []) : []));
+  return calls.find(({ id }) => id === toolCallId)?.function.name ?? "";
 }
 
 async function goOn(
