@@ -6,7 +6,7 @@ export {
 } from "./producer/check-producer.ts";
 export type { InputMembers } from "./producer/conversation.ts";
 export type { ProducerInput } from "./producer/inputs.ts";
-export type { StopRun } from "./producer/plays/cancel.ts";
+export type { Cancelling } from "./producer/plays/cancel.ts";
 export type { RestUrl, Return } from "./producer/plays/rejoin.ts";
 export {
   type ProducerFinding,

@@ -4,6 +4,7 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { Access } from "./access.ts";
 import { CommandError, USAGE, usage } from "./command-error.ts";
 import * as commands from "./commands.ts";
+import type { ConformanceFlags } from "./conformance.ts";
 import { type Output, Report } from "./output.ts";
 import { type AnswerFlags, replyOf } from "./reply.ts";
 
@@ -55,19 +56,24 @@ export async function perdure(words: readonly string[], world: World): Promise<n
   const run = async (where: Where, work: commands.Command): Promise<void> => {
     const report = new Report(output, where.json === true, pastedFlags(where));
     let access: Access | undefined;
-    try {
+    await told(report, async () => {
       access = await open(where, env);
       const leave = (): void => void access?.close();
       world.stop.addEventListener("abort", leave, { once: true });
-      if (!(await work(access, report, Date.now))) code = 1;
+      return await work(access, report, Date.now);
+    });
+    await access?.close();
+  };
+  /** Sets the exit code by what came of it. */
+  const told = async (report: Report, work: () => Promise<boolean>): Promise<void> => {
+    try {
+      if (!(await work())) code = 1;
     } catch (error) {
       if (!(error instanceof PerdureError)) throw error;
-      const told =
+      const refused =
         error instanceof CommandError ? error : new CommandError(error.code, error.message, { cause: error });
-      report.error(told);
-      code = told.exitCode;
-    } finally {
-      await access?.close();
+      report.error(refused);
+      code = refused.exitCode;
     }
   };
 
@@ -113,6 +119,27 @@ export async function perdure(words: readonly string[], world: World): Promise<n
   command("verify", "read a whole store, and say what is wrong with it").action((options: Where) =>
     run(options, commands.verify),
   );
+
+  program
+    .command("conformance <url>")
+    .description("check any AG-UI server against the protocol, rule by rule")
+    .option("--inputs <file>", "conversations to lead with it, beside the kit's own: a JSON list")
+    .option("--prompt <text>", "what the user says where it does not matter")
+    .option("--only <rules...>", "only these rules")
+    .option("--skip <rules...>", "all rules but these")
+    .option("--expect <features...>", "what has to be seen, for example tools interrupts state")
+    .option("--rejoin <url>", "where the rest of a stream is, by Last-Event-ID, with {threadId} in it")
+    .option("--timeout <ms>", "how long one answer may take", wholeNumber)
+    .option("--header <line>", 'a header for each request, "name: value"; may be repeated', collect)
+    .option("--json", "JSON in place of a report")
+    .action(async (url: string, options: ConformanceFlags & Pick<Where, "header" | "json">) => {
+      const report = new Report(output, options.json === true, []);
+      await told(report, async () => {
+        const { conformance } = await import("./conformance.ts");
+        const headers = headersOf(options.header ?? [], env.PERDURE_AUTHORIZATION);
+        return await conformance(url, options, headers, report, world.stop);
+      });
+    });
 
   try {
     await program.parseAsync(words, { from: "user" });

@@ -3,7 +3,7 @@ import { Book } from "./book.ts";
 import type { Session } from "./conversation.ts";
 import type { Exchange } from "./exchange.ts";
 import { defaultInputs, type ProducerInput } from "./inputs.ts";
-import { playCancel, type StopRun } from "./plays/cancel.ts";
+import { type Cancelling, playCancel } from "./plays/cancel.ts";
 import { claimsToResume } from "./plays/capabilities.ts";
 import { lead } from "./plays/conversations.ts";
 import { playCuts } from "./plays/cuts.ts";
@@ -61,7 +61,7 @@ export interface CheckProducerOptions {
    */
   readonly rejoin?: RestUrl;
   /** Stops a run. Left out, the rule `run.cancelled` is not exercised. */
-  readonly cancel?: StopRun;
+  readonly cancel?: Cancelling;
 }
 
 /**

@@ -122,8 +122,10 @@ export class Contents {
 
   #begin(event: AGUIEventOf<"RUN_STARTED">, index: number): void {
     const evidence = { input: this.input, index, event };
-    if (this.#endedByInterrupt)
+    if (this.#endedByInterrupt) {
       this.book.broken("interrupts.last", evidence, "a run begins behind an interrupt of the same stream");
+      this.isSound = false;
+    }
     this.#runIds.push(event.runId);
     this.#ownSnapshot = false;
     const { protocolVersion } = event;

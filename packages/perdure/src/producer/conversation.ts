@@ -37,6 +37,8 @@ export interface Special {
   readonly more?: object;
   readonly headers?: Readonly<Record<string, string>>;
   readonly cutAfter?: number;
+  /** Called when the answer begins. */
+  readonly heard?: () => void;
   readonly question?: Partial<Omit<Question, "request">>;
 }
 
@@ -110,11 +112,11 @@ export class Conversation {
   async #ask(
     name: string,
     { input, sent }: Request,
-    { cutAfter }: Special,
+    { cutAfter, heard }: Special,
     more: Partial<Question>,
   ): Promise<Exchange> {
     const { book, target, seen } = this.session;
-    const answer = await target.ask({ ...sent, ...(cutAfter !== undefined && { cutAfter }) });
+    const answer = await target.ask({ ...sent, ...(cutAfter !== undefined && { cutAfter }), ...(heard && { heard }) });
     const exchange = judge(book, answer, { name, request: input, held: this.held, ...more });
     this.held = exchange.held;
     for (const { type } of exchange.events) seen.add(type);

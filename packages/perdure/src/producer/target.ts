@@ -23,6 +23,8 @@ export interface Sent {
   readonly body?: string;
   /** Closes the connection when so many frames have come, comments too; 0: when there are headers. */
   readonly cutAfter?: number;
+  /** Called when the first bytes of the body are there. */
+  readonly heard?: () => void;
 }
 
 export interface Answer {
@@ -69,7 +71,7 @@ export class Target {
     return this.#url !== HANDLER_URL;
   }
 
-  async ask({ method = "POST", url = this.#url, headers = {}, body, cutAfter }: Sent): Promise<Answer> {
+  async ask({ method = "POST", url = this.#url, headers = {}, body, cutAfter, heard }: Sent): Promise<Answer> {
     const { signal } = this.options;
     signal?.throwIfAborted();
     this.requests++;
@@ -81,7 +83,7 @@ export class Target {
     }, this.options.timeoutMs);
     const leave = (): void => gone.abort();
     signal?.addEventListener("abort", leave, { once: true });
-    const recording = new Recording(cutAfter);
+    const recording = new Recording(cutAfter, heard);
     try {
       const init = {
         method,
@@ -120,7 +122,10 @@ class Recording {
   #frames = 0;
   #last = 0;
 
-  constructor(private readonly cutAfter: number | undefined) {}
+  constructor(
+    private readonly cutAfter: number | undefined,
+    private readonly heard: (() => void) | undefined,
+  ) {}
 
   get hasBegun(): boolean {
     return this.#response !== undefined;
@@ -146,6 +151,7 @@ class Recording {
   }
 
   #take(chunk: Uint8Array): void {
+    if (this.#length === 0) this.heard?.();
     const end = this.#cutIn(chunk);
     if (end !== undefined) this.isCut = true;
     const taken = end === undefined ? chunk : chunk.subarray(0, end);

@@ -1,29 +1,32 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { Conversation, type Session, says } from "../conversation.ts";
 
-/** Stops the run of a request by means of the server's own; the protocol has none. */
-export type StopRun = (run: { readonly threadId: string; readonly runId: string }) => Promise<unknown>;
+/** How a run is stopped: by means of the server's own, since the protocol has none. */
+export interface Cancelling {
+  /** What the user says to begin a run that is still going on when its first event is there. Default: the prompt. */
+  readonly says?: string;
+  readonly stop: (run: { readonly threadId: string; readonly runId: string }) => Promise<unknown>;
+}
 
-/** Long enough for a request to have arrived, milliseconds; one that has not, or a run that has ended, is stopped too late and tells nothing. */
-const BEFORE_STOP = 50;
-
-/** Stops a run while it goes on, and looks how it says that it ended. */
-export async function playCancel(session: Session, prompt: string, stop: StopRun): Promise<void> {
+/** Stops a run when it has begun, and looks how it says that it ended. */
+export async function playCancel(session: Session, prompt: string, cancelling: Cancelling): Promise<void> {
   const { book } = session;
   if (!book.wants("run.cancelled")) return;
   const conversation = new Conversation(session);
   let hasEnded = false;
-  const going = conversation.send("stopped", { messages: [says(prompt)] }).finally(() => {
-    hasEnded = true;
-  });
-  await sleep(BEFORE_STOP);
-  if (!hasEnded) await stop({ threadId: conversation.threadId, runId: conversation.last.input.runId });
-  const isLate = hasEnded;
-  const { ending, name } = await going;
-  if (isLate) return;
-  book.check(
-    "run.cancelled",
-    { input: name },
-    ending === "success" ? "the run was stopped, and ended as success" : undefined,
-  );
+  let stopping: Promise<boolean> | undefined;
+  const heard = (): void => {
+    const run = { threadId: conversation.threadId, runId: conversation.last.input.runId };
+    // A run that has ended by then was stopped too late, which tells nothing.
+    stopping = cancelling.stop(run).then(() => !hasEnded);
+  };
+  const messages = [says(cancelling.says ?? prompt)];
+  const { ending, name } = await conversation.send("stopped", { messages }, { heard });
+  hasEnded = true;
+  if (ending === "none" || ending === "error" || ending === "cancelled" || (await stopping) === true) {
+    book.check(
+      "run.cancelled",
+      { input: name },
+      ending === "success" ? "the run was stopped, and ended as success" : undefined,
+    );
+  }
 }
