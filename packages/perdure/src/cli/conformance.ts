@@ -9,7 +9,7 @@ import {
 import type { ProducerInput } from "../producer/inputs.ts";
 import { isRuleId, type ProducerRuleId, RULE_IDS } from "../producer/rules.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
-import { usage } from "./command-error.ts";
+import { CommandError, usage } from "./command-error.ts";
 import type { Report } from "./output.ts";
 
 /** As they stand on the command line. */
@@ -46,7 +46,11 @@ export async function conformance(
       rejoin: ({ threadId }) => rejoin.replaceAll("{threadId}", encodeURIComponent(threadId)),
     }),
   };
-  const result = await checkProducer(url, options);
+  const result = await checkProducer(url, options).catch((error: unknown) => {
+    throw stop.aborted
+      ? new CommandError("STOPPED", "the check was stopped before its end; nothing is said of the server")
+      : error;
+  });
   if (report.isJson) {
     const { target, requests, passed, rules, findings } = result;
     report.json({ target, requests, passed, rules, findings });
