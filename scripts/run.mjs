@@ -26,6 +26,10 @@ const commands = {
   perdure: { usage: "npm run perdure -- COMMAND", run: perdure },
   hunt: { usage: "npm run hunt -- N [--seed S]", run: hunt },
   conformance: { usage: "npm run conformance -- FOLDER", run: conformance },
+  "conformance-others": {
+    usage: "npm run conformance-others [-- NAME]",
+    run: (args) => campaign("conformance-others", args),
+  },
   format: { usage: "npm run format", run: format },
 };
 

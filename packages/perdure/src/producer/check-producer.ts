@@ -43,6 +43,8 @@ export interface CheckProducerOptions {
   readonly inputs?: readonly ProducerInput[];
   /** What the user says where it does not matter. Default: `Hello.` */
   readonly prompt?: string;
+  /** The address at which a handler is asked. Default: `http://localhost/`. */
+  readonly url?: string;
   /** For every request, for example `authorization`. */
   readonly headers?: Readonly<Record<string, string>>;
   /** How long one answer may take. Milliseconds; default 30,000. */
@@ -86,9 +88,9 @@ export async function checkProducer(
   target: ProducerTarget,
   options: CheckProducerOptions = {},
 ): Promise<ProducerReport> {
-  const { inputs = [], prompt = "Hello.", headers = {}, timeoutMs = 30_000, signal, expect = [] } = options;
+  const { inputs = [], prompt = "Hello.", url, headers = {}, timeoutMs = 30_000, signal, expect = [] } = options;
   const book = new Book(wantedRules(options));
-  const session: Session = { book, target: new Target(target, { headers, timeoutMs, signal }), seen: new Set() };
+  const session: Session = { book, target: new Target(target, { url, headers, timeoutMs, signal }), seen: new Set() };
   const report = (): ProducerReport => new ProducerReport(session.target.name, session.target.requests, book.all);
 
   const [plain, ...others] = [...defaultInputs(prompt), ...inputs];
@@ -98,9 +100,9 @@ export async function checkProducer(
   if (!first.isStream) return report();
   const led = new Map([[plain, first]]);
   for (const input of others) {
-    const { first: answer, wasInterrupted } = await lead(session, input);
+    const { first: answer, wasResumed } = await lead(session, input);
     led.set(input, answer);
-    if (wasInterrupted) await playInterrupts(session, input);
+    if (wasResumed) await playInterrupts(session, input);
   }
 
   await playRequests(session, prompt, first);

@@ -91,8 +91,8 @@ export class Order {
   #wire: Wire;
   readonly #spoiled = new Set<string>();
   readonly #history: ReadonlySet<string>;
-  /** Of the last RUN_STARTED, as it came. */
-  #sentThread: string | undefined;
+  /** Of the last RUN_STARTED, as it came: its end names the same, also where those are wrong. */
+  #sent: { readonly threadId: string; readonly runId: string } | undefined;
   #book: Book;
   /** A RUN_ERROR came before any run. */
   #neverBegan = false;
@@ -117,7 +117,7 @@ export class Order {
   /** An event that was judged in the stream that this one goes on with. */
   recall(one: AGUIEvent): void {
     this.#book = Book.silent();
-    if (one.type === "RUN_STARTED") this.#sentThread = one.threadId;
+    this.#name(one);
     this.#verify(one, one, 0);
     this.#book = this.book;
   }
@@ -125,8 +125,12 @@ export class Order {
   /** @returns whether it is one that a client goes on with */
   take(one: AGUIEvent, index: number): boolean {
     if (one.type === "RUN_FINISHED") this.#note(one);
-    if (one.type === "RUN_STARTED") this.#sentThread = one.threadId;
+    this.#name(one);
     return this.#verify(one, one, index);
+  }
+
+  #name(one: AGUIEvent): void {
+    if (one.type === "RUN_STARTED") this.#sent = { threadId: one.threadId, runId: one.runId };
   }
 
   /** The stream is over; `why` says how, when that was not in order. */
@@ -170,6 +174,7 @@ export class Order {
     const { threadId, runId } = this.#wire;
     if (one.type === "RUN_STARTED") {
       if (rule === "version") return { ...one, protocolVersion: PROTOCOL_VERSION };
+      if (rule === "run-id-reused") return { ...one, runId: `${one.runId} again` };
       if (rule === "thread-id" && threadId !== undefined) return { ...one, threadId };
       return undefined;
     }
@@ -205,7 +210,8 @@ export class Order {
 
   /** Whether it follows from a fault that was told already. */
   #isKnown({ rule, id }: ProtocolError, sent: AGUIEvent): boolean {
-    if (rule === "thread-id" && sent.type === "RUN_FINISHED") return sent.threadId === this.#sentThread;
+    if (sent.type === "RUN_FINISHED" && rule === "thread-id") return sent.threadId === this.#sent?.threadId;
+    if (sent.type === "RUN_FINISHED" && rule === "run-id") return sent.runId === this.#sent?.runId;
     if (rule === "open-at-end") return openItems(this.#wire).every((item) => this.#spoiled.has(item.id));
     if (rule === "run-over" || rule === "run-errored") return false;
     return id !== undefined && this.#spoiled.has(id);

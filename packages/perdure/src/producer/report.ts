@@ -125,11 +125,14 @@ function markOf({ status, severity }: ProducerRuleResult): string {
   return severity === "error" ? "FAIL" : "warn";
 }
 
+const SHOWN_FINDINGS = 3;
+
 function describe({ id, title, findings, broken, occasions }: ProducerRuleResult): string[] {
-  const more = broken - findings.length;
+  const shown = findings.slice(0, SHOWN_FINDINGS);
+  const more = broken - shown.length;
   return [
     `${id}: ${title}`,
-    ...findings.flatMap(({ input, index, event, message }) => [
+    ...shown.flatMap(({ input, index, event, message }) => [
       `  ${input}${index === null ? "" : `, event ${index}`}: ${message}`,
       ...(event === undefined ? [] : [`    ${brief(event)}`]),
     ]),

@@ -45,6 +45,8 @@ const MAX_BODY = 64 * 1024 * 1024;
 const HANDLER_URL = "http://localhost/";
 
 export interface TargetOptions {
+  /** Of a handler. */
+  readonly url: string | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly timeoutMs: number;
   readonly signal: AbortSignal | undefined;
@@ -52,6 +54,8 @@ export interface TargetOptions {
 
 export class Target {
   readonly name: string;
+  /** Whether a server stands behind it that may not be there. */
+  readonly isRemote: boolean;
   requests = 0;
   readonly #url: string;
   readonly #send: (url: string, init: RequestInit) => Promise<Response>;
@@ -61,14 +65,10 @@ export class Target {
     private readonly options: TargetOptions,
   ) {
     const handler = typeof target === "function" ? target : undefined;
-    this.#url = handler === undefined ? String(target) : HANDLER_URL;
+    this.#url = handler === undefined ? String(target) : (options.url ?? HANDLER_URL);
+    this.isRemote = handler === undefined;
     this.name = handler === undefined ? this.#url : handler.name || "the handler";
     this.#send = handler === undefined ? fetch : async (url, init) => await handler(new Request(url, init));
-  }
-
-  /** Whether a server stands behind it that may not be there. */
-  get isRemote(): boolean {
-    return this.#url !== HANDLER_URL;
   }
 
   async ask({ method = "POST", url = this.#url, headers = {}, body, cutAfter, heard }: Sent): Promise<Answer> {

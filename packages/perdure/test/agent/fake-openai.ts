@@ -14,9 +14,9 @@ export type Reply =
 
 /**
  * A provider's chat completions API on a loopback port: real sockets, frames as OpenAI sends them, and its rules for histories.
- * It answers its requests with the replies in order, and keeps what it was sent.
+ * It answers its requests with the replies in order, or with what the function makes of each, and keeps what it was sent.
  */
-export async function fakeOpenAI(replies: readonly Reply[]) {
+export async function fakeOpenAI(replies: readonly Reply[] | ((request: { readonly [key: string]: Json }) => Reply)) {
   const requests: { readonly [key: string]: Json }[] = [];
   let hungUp = 0;
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
@@ -24,7 +24,9 @@ export async function fakeOpenAI(replies: readonly Reply[]) {
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const body: unknown = JSON.parse(Buffer.concat(chunks).toString());
     if (!isJsonObject(body)) throw new TypeError("a request that is no object");
-    const reply = replies[requests.push(body) - 1] ?? { status: 500, body: { error: { message: "no reply left" } } };
+    const at = requests.push(body) - 1;
+    const none: Reply = { status: 500, body: { error: { message: "no reply left" } } };
+    const reply = typeof replies === "function" ? replies(body) : (replies[at] ?? none);
     const offence = historyOffence(body.messages ?? null);
     if (offence !== null || "status" in reply) {
       const refusal =

@@ -32,14 +32,22 @@ export interface Fault {
   readonly body?: (text: string, scene: Scene, input: Input) => string | Uint8Array<ArrayBuffer>;
   readonly headers?: (request: Request) => Readonly<Record<string, string>>;
   /** In place of refusing what is malformed. */
-  readonly onMalformed?: (problem: string) => Response | undefined;
+  readonly onMalformed?: (problem: string, body: string) => Response | undefined;
+  readonly onWrongType?: "serve";
+  readonly capabilities?: object;
   /** In place of what is open in the thread. */
   readonly onUncovered?: "ignore";
   readonly onUnknownInterrupt?: "refuse";
   readonly onWrongAnswer?: "take";
-  readonly onRejoin?: "replay";
+  /** To who comes back: all of it again; for one who answers again, another run; of what is left, no text. */
+  readonly onRejoin?: "replay" | "answer-again" | "lose-text";
   readonly interruptsOf?: "everybody";
-  readonly respond?: (respond: () => Response, input: Input, request: Request) => Response | Promise<Response>;
+  readonly respond?: (
+    respond: () => Response,
+    input: Input,
+    body: string,
+    request: Request,
+  ) => Response | Promise<Response>;
 }
 
 interface Call {
@@ -64,22 +72,27 @@ export function smallServer(fault: Fault = {}): (request: Request) => Promise<Re
   const id = (kind: string): string => `${kind}-${++ids}`;
 
   return async (request) => {
-    if (request.method === "GET") return Response.json({ transport: { streaming: true, resumable: true } });
-    if (!/^application\/json/.test(request.headers.get("content-type") ?? "")) {
+    if (request.method === "GET")
+      return Response.json(fault.capabilities ?? { transport: { streaming: true, resumable: true } });
+    if (fault.onWrongType !== "serve" && !/^application\/json/.test(request.headers.get("content-type") ?? "")) {
       return new Response("send application/json", { status: 415 });
     }
-    const input = parse(await request.text());
-    if (typeof input === "string") return fault.onMalformed?.(input) ?? new Response(input, { status: 400 });
+    const body = await request.text();
+    const input = parse(body);
+    if (typeof input === "string") return fault.onMalformed?.(input, body) ?? new Response(input, { status: 400 });
     const respond = (): Response => answer(input, request);
-    return fault.respond?.(respond, input, request) ?? respond();
+    return fault.respond?.(respond, input, body, request) ?? respond();
   };
 
   function answer(input: Input, request: Request): Response {
     const key = `${input.threadId} ${input.runId}`;
     const before = runs.get(key);
-    if (before !== undefined) {
+    const isForgotten = fault.onRejoin === "answer-again" && input.resume !== undefined;
+    if (before !== undefined && !isForgotten) {
       const cursor = Number(request.headers.get("last-event-id") ?? 0);
-      if (cursor > 0) return send(before.events.slice(cursor), "hello", input, request, cursor);
+      const rest = before.events.slice(cursor);
+      const left = fault.onRejoin === "lose-text" ? rest.filter(({ type }) => type !== "TEXT_MESSAGE_CONTENT") : rest;
+      if (cursor > 0) return send(left, "hello", input, request, cursor);
       return send(fault.onRejoin === "replay" ? before.events : shown(before), "hello", input, request);
     }
     const { threadId } = input;

@@ -5,7 +5,12 @@ import { type Event, type Fault, messagesOf, type Scene } from "./correct-server
 interface Seeded {
   readonly name: string;
   readonly breaks: readonly ProducerRuleId[];
-  readonly fault: Fault;
+  /** A fault that remembers what happened is made anew for each check. */
+  readonly fault: Fault | (() => Fault);
+  /** What a fault has to do with, and is not the point. */
+  readonly skip?: readonly ProducerRuleId[];
+  /** Milliseconds. */
+  readonly timeoutMs?: number;
 }
 
 type Edit = NonNullable<Fault["events"]>;
@@ -468,9 +473,115 @@ export const FAULTS: readonly Seeded[] = [
         : respond(),
   }),
 
+  seeded("unknown members refused", "input.unknown-members", {
+    respond: (respond, _, body) => (body.includes("fromTheFuture") ? refusal(400) : respond()),
+  }),
+  seeded("a request without tools refused", "input.absent-lists", {
+    respond: (respond, _, body) => (body.includes('"tools"') ? respond() : refusal(400)),
+  }),
+  seeded("text/plain taken for JSON", "input.content-type", { onWrongType: "serve" }),
+  seeded("500 for names in snake_case", "input.tolerance", {
+    onMalformed: (_, body) => (body.includes("thread_id") ? refusal(500) : undefined),
+  }),
+  seeded("500 for a request with context", "http.status", {
+    respond: (respond, _, body) => (body.includes("Ada") ? refusal(500) : respond()),
+  }),
+  {
+    ...seeded("a server that is gone after malformed input", "input.serves-on", {}),
+    fault: () => {
+      let isGone = false;
+      return {
+        onMalformed(_, body) {
+          isGone = body.includes("thread_id");
+          return undefined;
+        },
+        respond: (respond) => (isGone ? refusal(503) : respond()),
+      };
+    },
+  },
+  {
+    ...seeded("a server that is gone for one request after a cut", "http.serves-on", {}),
+    skip: ["rejoin.same-run", "rejoin.cursor"],
+    fault: () => {
+      let isGone = false;
+      return {
+        async respond(respond) {
+          if (isGone) {
+            isGone = false;
+            return refusal(503);
+          }
+          const { headers, body, status } = respond();
+          const left = (): void => {
+            isGone = true;
+          };
+          return new Response(body && slowly(await new Response(body).text(), left), { headers, status });
+        },
+      };
+    },
+  },
+  {
+    ...seeded("a body that is never closed", "sse.closes", {
+      async respond(respond, _, body) {
+        const response = respond();
+        if (!body.includes("Ada")) return response;
+        const text = await response.text();
+        const open = new ReadableStream({ start: (controller) => controller.enqueue(encoder.encode(text)) });
+        return new Response(open, { headers: response.headers });
+      },
+    }),
+    timeoutMs: 500,
+  },
+  seeded("protobuf that ends in a frame", "protobuf.frames", {
+    respond: (respond, _, __, request) =>
+      /proto(?!;q=0)/.test(request.headers.get("accept") ?? "")
+        ? new Response(new Uint8Array([0, 0, 0, 5, 1]), {
+            headers: { "content-type": "application/vnd.ag-ui.event+proto" },
+          })
+        : respond(),
+  }),
+  seeded("capabilities of another shape", "capabilities.shape", { capabilities: { transport: { streaming: "yes" } } }),
+  seeded(
+    "a run id twice in a stream",
+    "run.ids",
+    during("search", (events, _, { threadId, runId }) => [
+      ...events,
+      { type: "RUN_STARTED", threadId, runId, protocolVersion: "1.0" },
+      { type: "RUN_FINISHED", threadId, runId },
+    ]),
+  ),
+  seeded("a client's call begun again when its result has come", "tools.result-taken", (events, _, { messages }) => {
+    const last = messages.at(-1);
+    return last?.role === "tool" ? events.toSpliced(1, 0, ...call(String(last.toolCallId))) : events;
+  }),
+  seeded("answers refused", "resume.served", {
+    respond: (respond, _, body) => (body.includes('"resume"') && !body.includes("Hello.") ? refusal(422) : respond()),
+  }),
+
   // Coming back
+  seeded("an answer that is taken anew each time", "resume.replay", { onRejoin: "answer-again" }),
+  seeded("a rest without its text", "rejoin.cursor", { onRejoin: "lose-text" }),
   seeded("a replay of the run to who has a part of it", "rejoin.same-run", { onRejoin: "replay" }),
 ];
+
+function refusal(status: number): Response {
+  return new Response("no", { status });
+}
+
+/** A body that is read frame by frame, and knows when its reader has gone before the end. */
+function slowly(text: string, left: () => void): ReadableStream<Uint8Array> {
+  const frames = text.split(/(?<=\n\n)/);
+  return new ReadableStream(
+    {
+      pull(controller) {
+        const frame = frames.shift();
+        if (frame === undefined) controller.close();
+        else controller.enqueue(encoder.encode(frame));
+      },
+      cancel: left,
+    },
+    { highWaterMark: 0 },
+  );
+}
 
 function think(messageId: string): readonly Event[] {
   return [

@@ -15,8 +15,8 @@ export interface Led {
   readonly exchange: Exchange;
   /** The first one. */
   readonly first: Exchange;
-  /** The server has asked for something that is its own to ask for. */
-  readonly wasInterrupted: boolean;
+  /** The server has asked for something that is its own to ask for, and has taken an answer. */
+  readonly wasResumed: boolean;
 }
 
 /**
@@ -33,20 +33,21 @@ export async function lead(
   const turns = typeof input.says === "string" ? [input.says] : (input.says ?? [undefined]);
   const isClients = new Set(input.input?.tools?.map((tool) => tool.name));
   let first: Exchange | undefined;
-  let wasInterrupted = false;
+  let wasResumed = false;
   for (const [i, text] of turns.entries()) {
     const turn = i === 0 ? name : `${name}, turn ${i + 1}`;
     let exchange = await conversation.send(turn, text === undefined ? {} : { messages: [says(text)] });
     first ??= exchange;
     for (let step = 0; step < MAX_STEPS && !until(exchange); step++) {
-      wasInterrupted ||= exchange.interrupts.some((interrupt) => !isClients.has(nameOfCall(conversation, interrupt)));
+      const isItsOwn = exchange.interrupts.some((interrupt) => !isClients.has(nameOfCall(conversation, interrupt)));
       const next = await goOn(session, conversation, exchange, input, turn);
       if (next === undefined) break;
+      wasResumed ||= isItsOwn && next.isStream;
       exchange = next;
     }
     // What has failed, or waits for more than anybody has answers to, has no next turn.
     const isOver = exchange.ending !== "success" && exchange.ending !== "cancelled";
-    if (until(exchange) || isOver || i === turns.length - 1) return { conversation, exchange, first, wasInterrupted };
+    if (until(exchange) || isOver || i === turns.length - 1) return { conversation, exchange, first, wasResumed };
   }
   throw new Error(`input "${input.name}" has no turn`);
 }

@@ -84,6 +84,11 @@ function cases(prompt: string): readonly Case[] {
     malformed("a message whose content is a number", input({ messages: [{ id: "m", role: "user", content: 7 }] })),
     malformed("tools that are an object", input({ tools: {} })),
     malformed("a resume entry of no known status", input({ resume: [{ interruptId: "i", status: "maybe" }] })),
+    {
+      rule: "input.tolerance",
+      name: "a state that is too deep",
+      body: text.replace('"state":{}', `"state":${"[".repeat(DEPTH)}${"]".repeat(DEPTH)}`),
+    },
     tolerated(
       "nulls for what is optional",
       input({ state: null, resume: null, parentRunId: null, forwardedProps: null, tools: null }),
@@ -93,10 +98,5 @@ function cases(prompt: string): readonly Case[] {
       thread_id: `conformance-${randomUUID()}`,
       run_id: `run-${randomUUID()}`,
     }),
-    {
-      rule: "input.tolerance",
-      name: "a state that is too deep",
-      body: text.replace('"state":{}', `"state":${"[".repeat(DEPTH)}${"]".repeat(DEPTH)}`),
-    },
   ];
 }
