@@ -128,7 +128,8 @@ function offersCursors({ cursors }: Exchange): boolean {
 }
 
 function wantedRules({ only = RULE_IDS, skip = [] }: CheckProducerOptions): (rule: ProducerRuleId) => boolean {
-  const unknown = [...only, ...skip].find((rule) => !isRuleId(rule));
+  const named: readonly string[] = [...only, ...skip];
+  const unknown = named.find((rule) => !isRuleId(rule));
   if (unknown !== undefined) {
     throw new PerdureError("UNKNOWN_RULE", `there is no rule "${unknown}"; there are ${RULE_IDS.join(", ")}`);
   }

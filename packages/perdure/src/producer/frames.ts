@@ -22,7 +22,7 @@ export interface Framed {
 }
 
 /** What the client takes at most. Bytes. */
-export const MAX_FRAME = 10 * 1024 * 1024;
+const MAX_FRAME = 10 * 1024 * 1024;
 
 /**
  * The events of a body of server-sent events.

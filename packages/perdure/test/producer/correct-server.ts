@@ -252,11 +252,7 @@ function makeCall(toolCallId: string, toolCallName: string, args: string): reado
 /** The messages that events make, whole ones only. */
 export function messagesOf(events: readonly Event[]): readonly Message[] {
   const deltas = (name: string, of: unknown): string =>
-    events
-      .flatMap((event) =>
-        event[name] === of && event.delta !== undefined && !event.type.startsWith("STATE") ? [event.delta] : [],
-      )
-      .join("");
+    events.flatMap((event) => (event[name] === of && typeof event.delta === "string" ? [event.delta] : [])).join("");
   return events.flatMap((event): Message[] => {
     const { messageId, toolCallId } = event;
     switch (event.type) {

@@ -101,7 +101,7 @@ export function showcase(): Agent {
 
 async function show(ctx: RunContext<Board>): Promise<void> {
   using _step = ctx.step("showing");
-  ctx.reasoning((reasoning) => reasoning.delta("All of it."));
+  await ctx.reasoning((reasoning) => reasoning.delta("All of it."));
   const activity = ctx.activity("progress", { plan: "step by step, ".repeat(20), done: 0, "a/b~c": [] as number[] });
   ctx.updateState((board) => {
     board.notes["a/b~c"] = "escaped";
