@@ -80,7 +80,7 @@ export class Contents {
           this.book.broken(rule, evidence, why);
           this.isSound = false;
         }
-        this.book.occasion("messages.ids", "messages.results", "messages.kept");
+        this.book.occasion("messages.ids", "messages.user", "messages.results", "messages.kept");
         break;
       case "TEXT_MESSAGE_START":
       case "REASONING_MESSAGE_START":

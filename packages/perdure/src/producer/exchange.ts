@@ -106,13 +106,17 @@ function judgeHeaders(book: Book, { headers }: Answer, input: string): void {
   );
 }
 
+/** Of a frame in a finding; they may be megabytes. */
+const MAX_SHOWN = 2_000;
+
 function judgeStream(book: Book, answer: Answer, question: Question): Partial<Exchange> {
   const { name, request, held, isRejoin = false } = question;
   const isWhole = answer.ended === "whole";
   const framed = readFrames(answer.bytes, isWhole);
   book.occasion("sse.utf8", "sse.line-ends", "sse.frames", "sse.sentinel", "sse.frame-size");
   if (isWhole) book.occasion("sse.last-frame");
-  for (const { rule, message, frame } of framed.faults) book.broken(rule, { input: name, event: frame }, message);
+  for (const { rule, message, frame } of framed.faults)
+    book.broken(rule, { input: name, event: frame?.slice(0, MAX_SHOWN) }, message);
 
   const clientTools = request.tools.map((tool) => tool.name);
   const goesOnFrom =
@@ -149,7 +153,10 @@ function judgeStream(book: Book, answer: Answer, question: Question): Partial<Ex
       isDead = true;
       break;
     }
-    book.occasion(...occasionsOf(event));
+    book.occasion(...occasionsOf(event), "event.raw");
+    if (event.type === "RAW" || event.rawEvent !== undefined) {
+      book.broken("event.raw", { input: name, index, event }, "it carries what came from elsewhere as it was");
+    }
     if (order.take(event, index)) contents.take(event, index);
     else isSound = false;
     events.push(event);

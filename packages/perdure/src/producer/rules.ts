@@ -2,8 +2,9 @@
  * What is asked of an AG-UI server, rule by rule. The ids are stable: lists of them stand in people's scripts. A rule is an `error` where the
  * specification says MUST, or where a published client dies or shows something false; the rest, advice among it, is a `warning`.
  *
- * Deliberately no rules, since nobody can see them from outside: that a model is not asked while a call of the history has no result, that a
- * stop is not reported as a success where nothing can be stopped, that RAW replaces no standard event, that an interrupt expires.
+ * Deliberately no rules, since nobody can see them from outside, or only by waiting: that a model is not asked while a call of the history has no
+ * result, that RAW replaces no standard event, that an interrupt expires, that comments keep an idle connection open. And none that a message precedes
+ * its calls: clients make it.
  */
 
 export type Severity = "error" | "warning";
@@ -75,6 +76,10 @@ export const RULES = {
     ...[VERSIONING, issue(2637, "microsoft/agent-framework")],
   ),
   "event.shape": error("Every value is one that the schema accepts", PROCESSING),
+  "event.raw": warning(
+    "No RAW, no rawEvent: what the model's provider sent is many times the bytes, and has the prompts",
+    issue(2600),
+  ),
   "event.usage": error(
     "Token usage: parts are within their totals, total = input + output, one entry per model",
     LIFECYCLE,
@@ -182,6 +187,7 @@ export const RULES = {
     "MESSAGES_SNAPSHOT has the ids under which messages were sent and streamed",
     ...[STATE, issue(2707), issue(1659)],
   ),
+  "messages.user": error("MESSAGES_SNAPSHOT has the user's messages as they were sent, media too", STATE, issue(2724)),
   "messages.results": error(
     "MESSAGES_SNAPSHOT has the results of the calls that it has",
     STATE,

@@ -23,6 +23,23 @@ export function snapshotFaults(held: readonly Message[], sent: readonly Message[
     if (twin !== undefined)
       faults.push({ rule: "messages.ids", why: `the ${message.role} message "${message.id}" has become "${twin.id}"` });
   }
+  for (const message of held) {
+    if (message.role !== "user") continue;
+    const again = strangers.find((other) => saysTheSame(message, other));
+    if (again !== undefined && sentIds.has(message.id)) {
+      faults.push({
+        rule: "messages.ids",
+        why: `the user message "${message.id}" is there a second time, as "${again.id}"`,
+      });
+    }
+    const restated = sent.find(({ id }) => id === message.id);
+    if (restated !== undefined && !saysTheSame(message, restated)) {
+      faults.push({
+        rule: "messages.user",
+        why: `the user message "${message.id}" has become ${JSON.stringify(restated)}`,
+      });
+    }
+  }
   const calls = new Set(
     sent.flatMap((message) => (message.role === "assistant" ? (message.toolCalls ?? []).map(({ id }) => id) : [])),
   );

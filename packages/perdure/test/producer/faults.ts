@@ -126,6 +126,11 @@ export const FAULTS: readonly Seeded[] = [
     changed("RUN_FINISHED", () => ({ timestamp: "today" })),
   ),
   seeded(
+    "what the provider sent",
+    "event.raw",
+    changed("TEXT_MESSAGE_END", () => ({ rawEvent: { prompt: "secret" } })),
+  ),
+  seeded(
     "a total of the provider's",
     "event.usage",
     changed("RUN_FINISHED", () => ({ usage: [{ inputTokens: 3, outputTokens: 4, totalTokens: 9 }] })),
@@ -340,6 +345,28 @@ export const FAULTS: readonly Seeded[] = [
       return changed("MESSAGES_SNAPSHOT", () => ({ messages: kept }))(made, "search", NOBODY);
     }),
   ),
+
+  seeded(
+    "a snapshot with the conversation twice",
+    "messages.ids",
+    during(
+      "search",
+      changed("MESSAGES_SNAPSHOT", ({ messages }) => {
+        const all = messages as readonly { id: string; role: string }[];
+        return {
+          messages: [
+            ...all.filter(({ role }) => role === "user").map((one) => ({ ...one, id: `${one.id}-b` })),
+            ...all,
+          ],
+        };
+      }),
+    ),
+  ),
+  seeded("a snapshot without the user's document", "messages.user", (events, _, { messages }) => {
+    if (!JSON.stringify(messages).includes('"document"')) return events;
+    const snapshot = { type: "MESSAGES_SNAPSHOT", messages: messages.map((one) => ({ ...one, content: "Hello." })) };
+    return events.toSpliced(1, 0, snapshot);
+  }),
 
   // Interrupts
   seeded(
