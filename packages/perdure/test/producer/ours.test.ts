@@ -4,8 +4,8 @@ import { describe, expect, test } from "vitest";
 import { ask, get, type ListedRun, serving } from "../http/rig.ts";
 import { desk, deskInputs, showcase, showcaseInputs } from "./ours.ts";
 
-/** What nothing here can exercise: we send no protobuf. */
-const NEVER = ["protobuf.frames", "capabilities.shape"];
+/** What our server need not offer. */
+const NEVER = ["capabilities.shape"];
 
 /** Cancels the run of a thread, as an operator does. */
 async function stop(url: string, threadId: string): Promise<void> {
@@ -41,7 +41,7 @@ describe("our server conforms", () => {
     const { url } = await serving([showcase()]);
     const report = await checkProducer(`${url}/agents/showcase`, {
       inputs: showcaseInputs,
-      expect: ["activities", "steps", "subagents", "interrupts", "client-tools"],
+      expect: ["activities", "steps", "subagents", "interrupts", "client-tools", "protobuf"],
       cancel: { says: "Wait for me.", stop: ({ threadId }) => stop(url, threadId) },
     });
     expect(report.findings, report.table()).toEqual([]);
