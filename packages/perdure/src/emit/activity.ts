@@ -1,8 +1,8 @@
 import { type Json, type Jsonify, toJson } from "../protocol/json.ts";
 import { HandleClosedError } from "./errors.ts";
-import type { Abandonable, Scope } from "./handle.ts";
+import { type Abandonable, metadataOf, type Scope } from "./handle.ts";
 import { Published } from "./published.ts";
-import type { ActivityHandle } from "./types.ts";
+import type { ActivityHandle, BlockOptions } from "./types.ts";
 
 export class Activity<C extends object> implements ActivityHandle<C>, Abandonable {
   readonly id: string;
@@ -13,6 +13,7 @@ export class Activity<C extends object> implements ActivityHandle<C>, Abandonabl
     private readonly scope: Scope,
     activityType: string,
     content: C,
+    options: BlockOptions = {},
   ) {
     this.id = scope.lane.mint("activity");
     const common = { messageId: this.id, activityType };
@@ -21,7 +22,8 @@ export class Activity<C extends object> implements ActivityHandle<C>, Abandonabl
       snapshot: (value) => ({ type: "ACTIVITY_SNAPSHOT", ...common, content: value as { [key: string]: Json } }),
       delta: (patch) => ({ type: "ACTIVITY_DELTA", ...common, patch }),
     });
-    this.#content.snapshot(this.#send);
+    const metadata = metadataOf(options, `activity "${activityType}" (${this.id})`);
+    this.#content.snapshot((event) => this.#send({ ...event, ...metadata }));
   }
 
   get content(): Jsonify<C> {

@@ -5,9 +5,14 @@
  * least one rests. When the root rests, the leg ends.
  */
 export class Strand {
+  #rests = false;
+
   constructor(private readonly onRest: () => void) {}
 
+  /** Two questions of one strand rest it once. */
   rest(): void {
+    if (this.#rests) return;
+    this.#rests = true;
     this.onRest();
   }
 }

@@ -148,6 +148,9 @@ export class DuplicateInterruptError extends PerdureError {
   }
 }
 
+/** What a client is told of what a cancel has cut. */
+export const CANCELLED: RecordedError = { code: "CANCELLED", message: "The run was cancelled." };
+
 /**
  * What a client may know of a failure: an {@link AgentError} speaks for itself, of everything else only the code is told. Raw texts
  * of exceptions hold addresses, queries and secrets.

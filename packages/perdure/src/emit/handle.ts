@@ -4,19 +4,19 @@
  * H1. A handle ends its block exactly once, whichever way it is left: end(), scope exit, or the leg's own end.
  * H2. Disposing never throws: what it could not send, the leg closes at its end.
  */
-import type { AGUIEvent } from "../protocol/events.ts";
+import type { AGUIEvent, Metadata } from "../protocol/events.ts";
 import { toJson } from "../protocol/json.ts";
 import { HandleClosedError, LifecycleEventError } from "./errors.ts";
 import type { Lane } from "./lane.ts";
-import type { Outlet } from "./outlet.ts";
+import type { Exit } from "./outlet.ts";
 import type { Published } from "./published.ts";
-import type { EmittableEvent, Emitting, Handle } from "./types.ts";
+import type { BlockOptions, EmittableEvent, Emitting, Handle } from "./types.ts";
 
 const LIFECYCLE: ReadonlySet<string> = new Set(["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"]);
 
 /** What a lane's emitters work on. */
 export interface Scope {
-  readonly outlet: Outlet;
+  readonly outlet: Exit;
   readonly state: Published;
   readonly lane: Lane;
 }
@@ -65,6 +65,13 @@ export class Emitter<S> implements Emitting<S> {
   };
 }
 
+/** The metadata of an event, as nobody else's JSON. @throws {@link NotJsonError} */
+export function metadataOf(options: BlockOptions | undefined, label: string): { readonly metadata?: Metadata } {
+  if (options?.metadata === undefined) return {};
+  // What is an object before it goes through JSON is one behind it.
+  return { metadata: toJson(options.metadata, `metadata of ${label}`) as Metadata };
+}
+
 /** An open message, reasoning or tool call. */
 export abstract class Block<S> extends Emitter<S> implements Handle<S> {
   #ended = false;
@@ -77,6 +84,7 @@ export abstract class Block<S> extends Emitter<S> implements Handle<S> {
     started: readonly AGUIEvent[],
   ) {
     super(scope);
+    super.check("opening");
     scope.lane.open(this, label);
     try {
       this.send(...started);
@@ -102,13 +110,17 @@ export abstract class Block<S> extends Emitter<S> implements Handle<S> {
     this.scope.lane.close(this);
   }
 
-  /** The events that close it. `incomplete`: its body threw, so what it shows is not all it should have been. */
-  protected abstract closing(incomplete: boolean): readonly AGUIEvent[];
+  /**
+   * The events that close it; the one that ends what was said carries the metadata.
+   *
+   * @param isCut - its body threw, so what it shows is not all it should have been
+   */
+  protected abstract closing(isCut: boolean, metadata?: Metadata): readonly AGUIEvent[];
 
-  end(): void {
+  end(last?: BlockOptions): void {
     if (this.#ended) return;
     super.check("end()");
-    this.finish(...this.closing(false));
+    this.finish(...this.closing(false, metadataOf(last, this.label).metadata));
   }
 
   /** Ends the block on behalf of a body that threw, or of a scope that was left. Never throws (H2). */

@@ -16,18 +16,20 @@ export class Lane {
   readonly #ordinals = new Map<IdKind, number>();
   #children = 0;
 
+  /** @param idPath - the place that ids name: where the prefix is a subagent's, the one within it. Default: `path` */
   constructor(
     readonly path: Path,
-    private readonly prefix: string,
+    readonly prefix: string,
     private readonly taken: Taken,
+    private readonly idPath = path,
   ) {}
 
-  mint(kind: IdKind): string {
+  mint(kind: IdKind, taken = this.taken): string {
     for (;;) {
       const ordinal = this.#ordinals.get(kind) ?? 0;
       this.#ordinals.set(kind, ordinal + 1);
-      const id = idAt(this.prefix, this.path, kind, ordinal);
-      if (!this.taken(id)) return id;
+      const id = idAt(this.prefix, this.idPath, kind, ordinal);
+      if (!taken(id)) return id;
     }
   }
 
@@ -62,7 +64,27 @@ export class Lane {
 
   /** A group of branches takes one ordinal of the lane; branch b of group g is lane "g.b". */
   fork(branches: number): readonly Lane[] {
-    const group = `${this.path === "" ? "" : `${this.path}.`}${this.#children++}`;
-    return Array.from({ length: branches }, (_, b) => new Lane(`${group}.${b}` as Path, this.prefix, this.taken));
+    const group = this.#children++;
+    return Array.from(
+      { length: branches },
+      (_, b) =>
+        new Lane(inside(this.path, `${group}.${b}`), this.prefix, this.taken, inside(this.idPath, `${group}.${b}`)),
+    );
   }
+
+  /** The lane of a subagent takes one ordinal too. Its ids begin with `prefix`, the invocation's own: another one makes others. */
+  delegate(prefix: string): Lane {
+    return new Lane(inside(this.path, `${this.#children++}`), prefix, this.taken, "" as Path);
+  }
+}
+
+function inside(path: Path, rest: string): Path {
+  return (path === "" ? rest : `${path}.${rest}`) as Path;
+}
+
+/** Ids are capped at 1,024 characters, and what a client or an agent has named may use them all. */
+export function shortPrefix(name: string): string {
+  if (name.length <= 256) return name;
+  // Half of a surrogate pair at the cut would make every id a bad one.
+  return name.slice(0, 256).replace(/[\ud800-\udbff]$/, "");
 }

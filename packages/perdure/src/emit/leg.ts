@@ -24,9 +24,9 @@ import { pendingToolCalls } from "../protocol/verify.ts";
 import type { Path, Principal, RecordedError } from "../protocol/words.ts";
 import { Strand } from "./branches.ts";
 import { LaneContext, type Session } from "./context.ts";
-import { DuplicateInterruptError, publicError, RunInterrupted } from "./errors.ts";
-import { Lane } from "./lane.ts";
-import { closeLeftovers } from "./leftovers.ts";
+import { CANCELLED, DuplicateInterruptError, publicError, RunInterrupted } from "./errors.ts";
+import { Lane, shortPrefix } from "./lane.ts";
+import { closeLeftovers, type Leaving } from "./leftovers.ts";
 import { type Memory, Outlet, type Stream } from "./outlet.ts";
 import { Published, stateUpdates } from "./published.ts";
 import type { Ask, Reply, RunContext, TokenUsage, Transformer } from "./types.ts";
@@ -88,7 +88,7 @@ export class Leg<S> implements Session {
     this.rested = promise;
     this.context = new LaneContext<S>(
       this,
-      new Lane("" as Path, options.idPrefix ?? idPrefix(input.runId), takenIds(input.messages)),
+      new Lane("" as Path, options.idPrefix ?? shortPrefix(input.runId), takenIds(input.messages)),
       new Strand(resolve),
     );
   }
@@ -115,8 +115,11 @@ export class Leg<S> implements Session {
     if (!jsonEqual(this.state.shown, (state ?? {}) as Json)) this.state.snapshot(this.#send);
   }
 
-  ask(asks: readonly Ask[], lane: Lane): void {
-    const interrupts = asks.map((ask) => this.#interruptOf(ask, lane));
+  ask(asks: readonly Ask[], lane: Lane, subagentRunId?: string): void {
+    const interrupts = asks.map((ask) => ({
+      ...this.#interruptOf(ask, lane),
+      ...(subagentRunId !== undefined && { subagentRunId }),
+    }));
     const { threadId, runId } = this.input;
     // Checked here, because at the leg's end a wrong question would cost the others too.
     checkShape(event("RUN_FINISHED", { threadId, runId, outcome: { type: "interrupt", interrupts } }));
@@ -150,8 +153,9 @@ export class Leg<S> implements Session {
       this.#close(how);
     } catch (error) {
       // What should have been sent was not valid, perhaps before anything was closed.
-      closeLeftovers(this.outlet, false);
-      this.outlet.sendUntransformed(event("RUN_ERROR", publicError(error)));
+      const told = publicError(error);
+      closeLeftovers(this.outlet, { type: "cut", error: told });
+      this.outlet.sendUntransformed(event("RUN_ERROR", told));
       throw error;
     } finally {
       this.outlet.close(new RunInterrupted(this.input.runId, how.type === "cancelled" ? "cancelled" : "ended"));
@@ -160,9 +164,8 @@ export class Leg<S> implements Session {
   }
 
   #close(how: LegEnd): void {
-    const isWhole = how.type === "success" || how.type === "interrupt";
-    if (isWhole) this.state.publish(this.#send);
-    closeLeftovers(this.outlet, isWhole);
+    if (how.type === "success" || how.type === "interrupt") this.state.publish(this.#send);
+    closeLeftovers(this.outlet, leavingBy(how, this.#interrupts));
     const { threadId, runId } = this.input;
     const usage = this.usage.length === 0 ? undefined : aggregateTokenUsage(this.usage);
     if (how.type === "error") {
@@ -192,6 +195,21 @@ export class Leg<S> implements Session {
   readonly #send = (sent: AGUIEvent): void => this.outlet.sendUntransformed(sent);
 }
 
+function leavingBy(how: LegEnd, interrupts: readonly Interrupt[]): Leaving {
+  switch (how.type) {
+    case "success":
+      return { type: "whole" };
+    case "interrupt":
+      return { type: "suspended", interrupts };
+    case "cancelled":
+      return { type: "cut", error: CANCELLED };
+    case "error":
+      return { type: "cut", error: how.error };
+    default:
+      return how satisfies never;
+  }
+}
+
 function repliesOf({ resume = [] }: RunAgentInput): ReadonlyMap<string, Reply> {
   return new Map(
     resume.map(({ interruptId, status, payload }) => [
@@ -210,13 +228,6 @@ function responseSchemaOf(schema: Schema): { [key: string]: Json } {
 function defaultReason(toolCallId: string | undefined, responseSchema: unknown): string {
   if (toolCallId !== undefined) return "tool_call";
   return isJsonObject(responseSchema) && responseSchema.type === "boolean" ? "confirmation" : "input_required";
-}
-
-/** Ids are capped at 1,024 characters, and a client's run id may use them all. */
-function idPrefix(runId: string): string {
-  if (runId.length <= 256) return runId;
-  // Half of a surrogate pair at the cut would make every id a bad one.
-  return runId.slice(0, 256).replace(/[\ud800-\udbff]$/, "");
 }
 
 function takenIds(messages: readonly Message[]): (id: string) => boolean {

@@ -6,6 +6,8 @@
  * O2. After {@link Outlet.close} nothing of agent code leaves.
  * O3. Events that close things pass even when the backlog is full, so a full backlog never costs an END or a terminal event.
  */
+
+import type { PerdureError } from "../protocol/errors.ts";
 import type { AGUIEvent, Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Wire } from "../protocol/verify.ts";
@@ -41,7 +43,27 @@ export interface Memory {
 
 const FORGETFUL: Memory = { memos: {}, keep: () => {} };
 
-export class Outlet {
+/** The way out as the emitters of a lane see it: the leg's, or that of a subagent within it. */
+export interface Exit extends Pick<Stream, "wire" | "messages"> {
+  /** Why nothing leaves any more, if so. */
+  readonly closed: PerdureError | undefined;
+  /**
+   * Sends events of agent code.
+   *
+   * @throws {@link Exit.closed}, {@link BacklogFullError} over 16 MiB unread, {@link ProtocolError} when the stream would stop being valid
+   */
+  send(lane: Path, ...events: readonly AGUIEvent[]): void;
+  /** Sends events that close something (O3). */
+  sendClosing(lane: Path, ...events: readonly AGUIEvent[]): void;
+  /** Resolves when pumps may go on. */
+  drained(): Promise<void>;
+  /** Resolves when everything was taken. */
+  flushed(): Promise<void>;
+  /** Whether a pump has to wait now: cheaper to ask than to await. */
+  readonly congested: boolean;
+}
+
+export class Outlet implements Exit {
   #memos: Json[];
   #closed: RunInterrupted | undefined;
   readonly #stream: Stream;
@@ -63,24 +85,16 @@ export class Outlet {
     return this.#stream.messages;
   }
 
-  /** Why nothing leaves any more, if so. */
   get closed(): RunInterrupted | undefined {
     return this.#closed;
   }
 
-  /**
-   * Sends events of agent code.
-   *
-   * @throws {@link RunInterrupted} after the leg's end, {@link BacklogFullError} over 16 MiB unread, {@link ProtocolError} when the
-   * stream would stop being valid
-   */
   send(lane: Path, ...events: readonly AGUIEvent[]): void {
     if (this.#closed) throw this.#closed;
     if (this.#stream.pendingBytes > HARD_BACKLOG) throw new BacklogFullError(this.#stream.pendingBytes);
     this.#take(events, lane);
   }
 
-  /** Sends events that close something (O3). */
   sendClosing(lane: Path, ...events: readonly AGUIEvent[]): void {
     if (this.#closed) throw this.#closed;
     this.#take(events, lane);
@@ -96,17 +110,14 @@ export class Outlet {
     this.#closed ??= reason;
   }
 
-  /** Resolves when pumps may go on. */
   drained(): Promise<void> {
     return this.#stream.drained(SOFT_BACKLOG);
   }
 
-  /** Resolves when everything was taken. */
   flushed(): Promise<void> {
     return this.#stream.drained(0);
   }
 
-  /** Whether a pump has to wait now: cheaper to ask than to await. */
   get congested(): boolean {
     return this.#stream.pendingBytes > SOFT_BACKLOG;
   }

@@ -1,17 +1,18 @@
+import { event } from "../protocol/events.ts";
 import { openItems } from "../protocol/verify.ts";
 import { HandleClosedError } from "./errors.ts";
-import { type Abandonable, Emitter, type Scope } from "./handle.ts";
-import type { StepHandle } from "./types.ts";
+import { type Abandonable, Emitter, metadataOf, type Scope } from "./handle.ts";
+import type { BlockOptions, StepHandle } from "./types.ts";
 
 export class StepBlock<S> extends Emitter<S> implements StepHandle<S>, Abandonable {
   readonly name: string;
   #ended = false;
 
-  constructor(scope: Scope, name: string) {
+  constructor(scope: Scope, name: string, options: BlockOptions = {}) {
     super(scope);
     this.check("step()");
     this.name = freeName(scope, name);
-    this.send({ type: "STEP_STARTED", stepName: this.name });
+    this.send(event("STEP_STARTED", { stepName: this.name, ...metadataOf(options, `step "${name}"`) }));
     scope.lane.enterStep(this);
   }
 
@@ -24,12 +25,13 @@ export class StepBlock<S> extends Emitter<S> implements StepHandle<S>, Abandonab
     if (this.#ended) throw new HandleClosedError(`step "${this.name}"`, operation);
   }
 
-  end(): void {
+  end(last?: BlockOptions): void {
     if (this.#ended) return;
     super.check("end()");
+    const finished = event("STEP_FINISHED", { stepName: this.name, ...metadataOf(last, `step "${this.name}"`) });
     this.scope.lane.leaveStep(this);
     this.#ended = true;
-    this.scope.outlet.sendClosing(this.scope.lane.path, { type: "STEP_FINISHED", stepName: this.name });
+    this.scope.outlet.sendClosing(this.scope.lane.path, finished);
   }
 
   abandon(): void {

@@ -1,7 +1,7 @@
 import { INCOMPLETE } from "../protocol/closing.ts";
-import type { AGUIEvent } from "../protocol/events.ts";
-import { Block, type Scope } from "./handle.ts";
-import type { MessageHandle, ReasoningHandle } from "./types.ts";
+import { type AGUIEvent, event, type Metadata } from "../protocol/events.ts";
+import { Block, metadataOf, type Scope } from "./handle.ts";
+import type { BlockOptions, MessageHandle, MessageOptions, ReasoningHandle } from "./types.ts";
 
 /**
  * Keeps the first half of a surrogate pair back until the second comes: models cut between them, and each half alone is not text,
@@ -34,9 +34,13 @@ function isCut(text: string): boolean {
 export class TextBlock<S> extends Block<S> implements MessageHandle<S> {
   readonly #pairs = new PairKeeper();
 
-  constructor(scope: Scope) {
+  constructor(scope: Scope, options: MessageOptions = {}) {
     const id = scope.lane.mint("message");
-    super(scope, id, `message ${id}`, [{ type: "TEXT_MESSAGE_START", messageId: id, role: "assistant" }]);
+    const { role = "assistant", name } = options;
+    const label = `message ${id}`;
+    super(scope, id, label, [
+      event("TEXT_MESSAGE_START", { messageId: id, role, name, ...metadataOf(options, label) }),
+    ]);
   }
 
   delta(text: string): void {
@@ -53,11 +57,11 @@ export class TextBlock<S> extends Block<S> implements MessageHandle<S> {
     }
   }
 
-  protected closing(incomplete: boolean): readonly AGUIEvent[] {
+  protected closing(isCut: boolean, metadata?: Metadata): readonly AGUIEvent[] {
     const rest = this.#pairs.rest();
     return [
-      ...(rest === "" ? [] : [{ type: "TEXT_MESSAGE_CONTENT", messageId: this.id, delta: rest } as const]),
-      { type: "TEXT_MESSAGE_END", messageId: this.id, ...(incomplete && { metadata: INCOMPLETE }) },
+      ...(rest === "" ? [] : [event("TEXT_MESSAGE_CONTENT", { messageId: this.id, delta: rest })]),
+      event("TEXT_MESSAGE_END", { messageId: this.id, metadata: isCut ? INCOMPLETE : metadata }),
     ];
   }
 }
@@ -65,11 +69,12 @@ export class TextBlock<S> extends Block<S> implements MessageHandle<S> {
 export class ReasoningBlock<S> extends Block<S> implements ReasoningHandle<S> {
   readonly #pairs = new PairKeeper();
 
-  constructor(scope: Scope) {
+  constructor(scope: Scope, options: BlockOptions = {}) {
     const id = scope.lane.mint("reasoning");
-    super(scope, id, `reasoning ${id}`, [
-      { type: "REASONING_START", messageId: id },
-      { type: "REASONING_MESSAGE_START", messageId: id, role: "reasoning" },
+    const label = `reasoning ${id}`;
+    super(scope, id, label, [
+      event("REASONING_START", { messageId: id }),
+      event("REASONING_MESSAGE_START", { messageId: id, role: "reasoning", ...metadataOf(options, label) }),
     ]);
   }
 
@@ -85,12 +90,12 @@ export class ReasoningBlock<S> extends Block<S> implements ReasoningHandle<S> {
     this.send({ type: "REASONING_ENCRYPTED_VALUE", subtype: "message", entityId: this.id, encryptedValue: blob });
   }
 
-  protected closing(incomplete: boolean): readonly AGUIEvent[] {
+  protected closing(isCut: boolean, metadata?: Metadata): readonly AGUIEvent[] {
     const rest = this.#pairs.rest();
     return [
-      ...(rest === "" ? [] : [{ type: "REASONING_MESSAGE_CONTENT", messageId: this.id, delta: rest } as const]),
-      { type: "REASONING_MESSAGE_END", messageId: this.id, ...(incomplete && { metadata: INCOMPLETE }) },
-      { type: "REASONING_END", messageId: this.id },
+      ...(rest === "" ? [] : [event("REASONING_MESSAGE_CONTENT", { messageId: this.id, delta: rest })]),
+      event("REASONING_MESSAGE_END", { messageId: this.id, metadata: isCut ? INCOMPLETE : metadata }),
+      event("REASONING_END", { messageId: this.id }),
     ];
   }
 }

@@ -1,12 +1,12 @@
 import { isWholeJson, withdrawal } from "../protocol/closing.ts";
-import type { AGUIEvent, ContentPart } from "../protocol/events.ts";
+import { type AGUIEvent, type ContentPart, event, type Metadata } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
 import { validateSync } from "../protocol/validate.ts";
 import { ArgumentsIncompleteError, ArgumentsInvalidError } from "./errors.ts";
-import { Block, type Scope } from "./handle.ts";
+import { Block, metadataOf, type Scope } from "./handle.ts";
 import { PairKeeper } from "./text.ts";
-import type { ToolCallHandle, ToolCallOptions } from "./types.ts";
+import type { BlockOptions, ToolCallHandle, ToolCallOptions } from "./types.ts";
 
 export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
   readonly resultMessageId: string;
@@ -16,16 +16,12 @@ export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
   constructor(
     scope: Scope,
     readonly name: string,
-    { id = scope.lane.mint("call"), parentMessageId }: ToolCallOptions,
+    options: ToolCallOptions,
   ) {
-    super(scope, id, `tool call \`${name}\` (${id})`, [
-      {
-        type: "TOOL_CALL_START",
-        toolCallId: id,
-        toolCallName: name,
-        ...(parentMessageId !== undefined && { parentMessageId }),
-      },
-    ]);
+    const { id = scope.lane.mint("call"), parentMessageId } = options;
+    const label = `tool call \`${name}\` (${id})`;
+    const start = { toolCallId: id, toolCallName: name, parentMessageId, ...metadataOf(options, label) };
+    super(scope, id, label, [event("TOOL_CALL_START", start)]);
     this.resultMessageId = scope.lane.mint("result");
   }
 
@@ -61,28 +57,28 @@ export class ToolCallBlock<S> extends Block<S> implements ToolCallHandle<S> {
     this.send({ type: "REASONING_ENCRYPTED_VALUE", subtype: "tool-call", entityId: this.id, encryptedValue: blob });
   }
 
-  override end(): void {
+  override end(last?: BlockOptions): void {
     if (!this.ended) this.#parse();
-    super.end();
+    super.end(last);
   }
 
-  result(content: string | readonly ContentPart[]): string {
+  result(content: string | readonly ContentPart[], options?: BlockOptions): string {
     this.check("result()");
     this.#parse();
     this.finish(
       { type: "TOOL_CALL_END", toolCallId: this.id },
-      toolResultEvent(this.resultMessageId, this.id, content),
+      toolResultEvent(this.resultMessageId, this.id, content, options),
     );
     return this.resultMessageId;
   }
 
-  resultJson(value: unknown): string {
-    return this.result(JSON.stringify(toJson(value, `result of tool call \`${this.name}\``)));
+  resultJson(value: unknown, options?: BlockOptions): string {
+    return this.result(JSON.stringify(toJson(value, `result of tool call \`${this.name}\``)), options);
   }
 
   /** A call is never shown ended with partial arguments: a front end that runs calls on their END would run half of one. */
-  protected closing(): readonly AGUIEvent[] {
-    const end: AGUIEvent = { type: "TOOL_CALL_END", toolCallId: this.id };
+  protected closing(_isCut: boolean, metadata?: Metadata): readonly AGUIEvent[] {
+    const end = event("TOOL_CALL_END", { toolCallId: this.id, metadata });
     return isWholeJson(this.#args) ? [end] : [withdrawal(this.scope.outlet.messages, [this.id]), end];
   }
 
@@ -104,12 +100,13 @@ export function toolResultEvent(
   messageId: string,
   toolCallId: string,
   content: string | readonly ContentPart[],
+  options?: BlockOptions,
 ): AGUIEvent {
-  return {
-    type: "TOOL_CALL_RESULT",
+  return event("TOOL_CALL_RESULT", {
     messageId,
     toolCallId,
     content: typeof content === "string" ? content : [...content],
     role: "tool",
-  };
+    ...metadataOf(options, `the result of tool call ${toolCallId}`),
+  });
 }

@@ -40,11 +40,28 @@ export interface Emitting<S> {
   emit(event: EmittableEvent): void;
 }
 
+/** What an event of a block may carry beside its content. */
+export interface BlockOptions {
+  /**
+   * JSON about the block, for the user interface. Clients keep it on the message or call; of one key the last value counts. The keys `ag-ui`
+   * and `perdure` are taken.
+   */
+  readonly metadata?: Readonly<Record<string, unknown>>;
+}
+
 /** Owns one open block. Ending twice is fine; anything else after the end throws {@link HandleClosedError}; disposing never throws. */
 export interface Handle<S> extends Emitting<S>, Disposable {
   /** The id that the block's events carry. */
   readonly id: string;
-  end(): void;
+  /** @param last - for what is known when all is said, for example what it has cost */
+  end(last?: BlockOptions): void;
+}
+
+export interface MessageOptions extends BlockOptions {
+  /** Who speaks. Default: `assistant`. */
+  readonly role?: "assistant" | "user" | "system" | "developer";
+  /** The speaker's name, where several have the role. */
+  readonly name?: string;
 }
 
 /** One open text message. */
@@ -87,15 +104,15 @@ export interface ToolCallHandle<S> extends Handle<S> {
    * @returns the id of the tool message
    * @throws {@link ArgumentsIncompleteError} when the arguments are cut
    */
-  result(content: string | readonly ContentPart[]): string;
+  result(content: string | readonly ContentPart[], options?: BlockOptions): string;
   /** Ends the call and answers it with the JSON text of a value. */
-  resultJson(value: unknown): string;
+  resultJson(value: unknown, options?: BlockOptions): string;
   /**
    * Ends the call and leaves it unanswered, for the client to execute or a human to decide.
    *
    * @throws {@link ArgumentsIncompleteError} when the arguments are cut
    */
-  end(): void;
+  end(last?: BlockOptions): void;
 }
 
 /** A step that the user interface shows as in progress. */
@@ -115,9 +132,10 @@ export interface ActivityHandle<C extends object> extends Disposable {
 }
 
 /** Either returns the handle, for `using`, or runs a body and closes the handle in `finally`. */
-export interface Scoped<H> {
-  (): H;
+export interface Scoped<H, O> {
+  (options?: O): H;
   <T>(body: (handle: H) => Promise<T> | T): Promise<T>;
+  <T>(options: O, body: (handle: H) => Promise<T> | T): Promise<T>;
 }
 
 /** A question to a human. */
@@ -142,11 +160,45 @@ export interface Reply<T = Json> {
   readonly payload?: T;
 }
 
-export interface ToolCallOptions {
+export interface ToolCallOptions extends BlockOptions {
   /** Default: derived from the run, so the same in every attempt. */
   readonly id?: string;
   /** The assistant message that carries the call. Default: the client makes one. */
   readonly parentMessageId?: string;
+}
+
+export interface SubagentOptions extends BlockOptions {
+  /** What kind of subagent it is, the same for each invocation; user interfaces show it. */
+  readonly name: string;
+  /** What it is for. */
+  readonly description?: string;
+  /**
+   * The invocation's id. Default: a new one for each. One of your own lets a user interface see that a later run goes on with an invocation
+   * that was suspended here; one that this run has used already is numbered (`writer#2`).
+   */
+  readonly id?: string;
+  /** The call that the subagent carries out. */
+  readonly parentToolCallId?: string;
+  /** The message with that call. */
+  readonly parentMessageId?: string;
+}
+
+/**
+ * One open invocation of a subagent: a context whose every event carries the invocation's id, with a lane of its own. What is still open in
+ * it when it ends is closed first. After the end it throws {@link HandleClosedError}; ending twice is fine; disposing never throws.
+ */
+export interface SubagentHandle<S> extends RunContext<S>, Disposable {
+  /** The `subagentRunId` that its events carry. */
+  readonly id: string;
+  readonly name: string;
+  /**
+   * SUBAGENT_FINISHED. Leaving the scope sends it without a result.
+   *
+   * @throws {@link NotJsonError} for a result that JSON cannot hold; it is still open then
+   */
+  end(result?: unknown): void;
+  /** SUBAGENT_ERROR, with as much of the error as clients may know: see {@link AgentError}. The run goes on. */
+  fail(error: unknown): void;
 }
 
 /** What agent code holds: the request, the state, and the emitters of one lane. */
@@ -177,8 +229,8 @@ export interface RunContext<S = Json> extends Emitting<S> {
   say(text: string): string;
   /** A whole reasoning block at once. Returns its id. */
   think(text: string): string;
-  readonly message: Scoped<MessageHandle<S>>;
-  readonly reasoning: Scoped<ReasoningHandle<S>>;
+  readonly message: Scoped<MessageHandle<S>, MessageOptions>;
+  readonly reasoning: Scoped<ReasoningHandle<S>, BlockOptions>;
   toolCall(name: string, options?: ToolCallOptions): ToolCallHandle<S>;
   toolCall<T>(name: string, body: (call: ToolCallHandle<S>) => Promise<T> | T): Promise<T>;
   toolCall<T>(name: string, options: ToolCallOptions, body: (call: ToolCallHandle<S>) => Promise<T> | T): Promise<T>;
@@ -187,16 +239,40 @@ export interface RunContext<S = Json> extends Emitting<S> {
    *
    * @returns the id of the tool message
    */
-  toolResult(toolCallId: string, content: string | readonly ContentPart[]): string;
-  toolResultJson(toolCallId: string, value: unknown): string;
-  step(name: string): StepHandle<S>;
+  toolResult(toolCallId: string, content: string | readonly ContentPart[], options?: BlockOptions): string;
+  toolResultJson(toolCallId: string, value: unknown, options?: BlockOptions): string;
+  step(name: string, options?: BlockOptions): StepHandle<S>;
   step<T>(name: string, body: (step: StepHandle<S>) => Promise<T> | T): Promise<T>;
-  activity<C extends object>(type: string, content: C): ActivityHandle<C>;
+  step<T>(name: string, options: BlockOptions, body: (step: StepHandle<S>) => Promise<T> | T): Promise<T>;
+  activity<C extends object>(type: string, content: C, options?: BlockOptions): ActivityHandle<C>;
   activity<C extends object, T>(
     type: string,
     content: C,
     body: (activity: ActivityHandle<C>) => Promise<T> | T,
   ): Promise<T>;
+  activity<C extends object, T>(
+    type: string,
+    content: C,
+    options: BlockOptions,
+    body: (activity: ActivityHandle<C>) => Promise<T> | T,
+  ): Promise<T>;
+  /**
+   * Begins a subagent, whose work the user interface shows as its own. It has a lane, so it may run while a block of this one is open (the call
+   * that it carries out), and several may run side by side in {@link RunContext.parallel}. A question asked inside it suspends it.
+   *
+   * With a body it ends with the body: what that returns is its result, what that throws is its SUBAGENT_ERROR, and thrown on. `using` cannot
+   * tell whether its scope was left by an exception, so there `fail` says it.
+   */
+  subagent(options: SubagentOptions): SubagentHandle<S>;
+  subagent<T>(options: SubagentOptions, body: (sub: SubagentHandle<S>) => Promise<T> | T): Promise<T>;
+  /**
+   * Sends the conversation as a whole: MESSAGES_SNAPSHOT. Nobody needs it to keep clients up to date; it is how a conversation is made shorter
+   * or put right, and the run's next requests begin with what it says.
+   *
+   * @param change - makes the new list of what clients hold, from the first message of the thread on; messages that stay keep their ids.
+   * Left out, the list is sent as it is
+   */
+  messagesSnapshot(change?: (messages: readonly Message[]) => readonly Message[]): void;
 
   /** Runs each branch in a lane of its own, where it may open a block beside those of the others. */
   parallel<T>(branches: readonly ((lane: RunContext<S>) => Promise<T>)[]): Promise<T[]>;

@@ -1,15 +1,15 @@
-import { closingIncomplete } from "../protocol/closing.ts";
-import { type AGUIEvent, event } from "../protocol/events.ts";
+import { closingIncomplete, subagentError } from "../protocol/closing.ts";
+import type { AGUIEvent } from "../protocol/events.ts";
+import { isWithin } from "../protocol/ids.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import { reduceMessages } from "../protocol/reduce.ts";
 import { closingEvent, type OpenItem, openItems } from "../protocol/verify.ts";
-import type { Path } from "../protocol/words.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Fact, Frame, FrameRef, NewEntry } from "./entries.ts";
 import { fold } from "./fold.ts";
 import { LogError } from "./log-error.ts";
 import { render } from "./render.ts";
 import type { RunState } from "./run-state.ts";
-import { isWithin } from "./running.ts";
 
 /**
  * Takes a cut or failed attempt back from the screen, as one batch: clients end with what they would hold had it never begun, so that the
@@ -71,13 +71,15 @@ export function retractAll(state: RunState, cuts: readonly Fact<"step.failed">[]
 /**
  * Ends what is open of a step that will not be tried again: it was cancelled, or has failed for good. Texts and reasoning stay, marked
  * incomplete. Calls are withdrawn, whole ones too: no recorded step has made them, and a front end must not run them.
+ *
+ * @param error - why it will not, as clients may know it
  */
-export function closeIncomplete(state: RunState, path: Path): readonly Frame[] {
+export function closeIncomplete(state: RunState, path: Path, error: RecordedError): readonly Frame[] {
   const open = openItems(state.wire).filter(({ lane }) => isWithin((lane ?? "") as Path, path));
   const withdrawn = open.filter(({ kind }) => kind === "tool-call").map(({ id }) => id);
   return [
     ...(withdrawn.length > 0 ? [refFrame(path, { of: "MESSAGES_SNAPSHOT", withdrawn })] : []),
-    ...open.map((item) => frame((item.lane ?? "") as Path, closingIncomplete(item))),
+    ...open.map((item) => frame((item.lane ?? "") as Path, closingIncomplete(item, error))),
   ];
 }
 
@@ -87,7 +89,7 @@ function endsOf(open: readonly OpenItem[], wanted: (item: OpenItem) => boolean):
 
 function endOf(item: OpenItem): AGUIEvent {
   return item.kind === "subagent"
-    ? event("SUBAGENT_ERROR", { subagentRunId: item.id, message: "its attempt was cut", code: "CUT" })
+    ? subagentError(item.id, { message: "its attempt was cut", code: "CUT" })
     : closingEvent(item);
 }
 

@@ -1,16 +1,10 @@
 import { isBlank, withoutCalls } from "../protocol/closing.ts";
 import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { hasCall, hasMessage, type Wire } from "../protocol/verify.ts";
-import type { Path } from "../protocol/words.ts";
 import type { Attempt, Running } from "./run-state.ts";
 
 export function newRunning(attempt: Attempt): Running {
   return { attempt, messages: new Map(), calls: new Set() };
-}
-
-/** Whether `lane` is the step's own lane or one inside it. */
-export function isWithin(lane: Path, step: Path): boolean {
-  return step === "" || lane === step || lane.startsWith(`${step}.`);
 }
 
 /** What clients have been shown of an attempt once `event` is out. `wire` and `held` are from before it. */

@@ -2,8 +2,9 @@
  * How what is open leaves the screen before its time. A call is never shown ended with partial arguments: a front end that runs calls on
  * their END would run half of one. So it is taken back first, by a snapshot that does not have it. Text and reasoning stay, marked.
  */
-import { type AGUIEvent, event, type Message } from "./events.ts";
+import { type AGUIEvent, type AGUIEventOf, event, type Message } from "./events.ts";
 import { closingEvent, type OpenItem } from "./wire.ts";
+import type { RecordedError } from "./words.ts";
 
 /** On the END of what should have become more. */
 export const INCOMPLETE = { perdure: { incomplete: true } };
@@ -42,10 +43,15 @@ export function partialCalls(messages: readonly Message[], open: readonly OpenIt
     .map(({ id }) => id);
 }
 
-/** The END of something that did not come to its own end. */
-export function closingIncomplete(item: OpenItem): AGUIEvent {
+/** The END of something that did not come to its own end. `error`: why, for a subagent. */
+export function closingIncomplete(item: OpenItem, error: RecordedError): AGUIEvent {
+  if (item.kind === "subagent") return subagentError(item.id, error);
   const end = closingEvent(item);
   return item.kind === "text" || item.kind === "reasoning-message" ? { ...end, metadata: INCOMPLETE } : end;
+}
+
+export function subagentError(subagentRunId: string, { message, code }: RecordedError): AGUIEventOf<"SUBAGENT_ERROR"> {
+  return event("SUBAGENT_ERROR", { subagentRunId, message, code });
 }
 
 /** Whether a call may be ended with these arguments; none at all stand for `{}`. */

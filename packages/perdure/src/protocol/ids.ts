@@ -32,6 +32,7 @@ const letters = {
   result: "t",
   activity: "a",
   interrupt: "i",
+  subagent: "s",
   // Questions that only an interruption brings up: the numbers of the others do not depend on it.
   unknown: "u",
   operator: "o",
@@ -41,4 +42,9 @@ export type IdKind = keyof typeof letters;
 /** The `ordinal`-th id of its kind at a place: the same in every attempt. `prefix` names the run, and keeps runs apart. */
 export function idAt(prefix: string, path: Path, kind: IdKind, ordinal: number): string {
   return `${prefix}:${path === "" ? "" : `${path}:`}${letters[kind]}${ordinal}`;
+}
+
+/** Whether `lane` is the one at `path` or one inside it. */
+export function isWithin(lane: Path, path: Path): boolean {
+  return path === "" || lane === path || lane.startsWith(`${path}.`);
 }

@@ -51,25 +51,31 @@ type DeltaEvent = Extract<AGUIEvent, { type: "TEXT_MESSAGE_CONTENT" | "TOOL_CALL
 
 function isPlainDelta(event: unknown): event is DeltaEvent {
   if (typeof event !== "object" || event === null || Object.getPrototypeOf(event) !== Object.prototype) return false;
-  const { type, messageId, toolCallId, delta } = event as Partial<Record<string, unknown>>;
+  const { type, messageId, toolCallId, delta, subagentRunId } = event as Partial<Record<string, unknown>>;
   let id: unknown;
   if (type === "TEXT_MESSAGE_CONTENT" || type === "REASONING_MESSAGE_CONTENT") id = messageId;
   else if (type === "TOOL_CALL_ARGS") id = toolCallId;
   else return false;
   if (typeof delta !== "string" || typeof id !== "string" || !isGoodId(id)) return false;
-  // Exactly these three, as JSON will see them.
+  const isOwned = typeof subagentRunId === "string" && isGoodId(subagentRunId);
+  // Exactly these three, and whose they are, as JSON will see them.
   const idName = type === "TOOL_CALL_ARGS" ? "toolCallId" : "messageId";
-  let members = 0;
-  for (const name in event) members += name === "type" || name === idName || name === "delta" ? 1 : 4;
+  let members = isOwned ? -1 : 0;
+  for (const name in event) {
+    const isKnown = name === "type" || name === idName || name === "delta" || (isOwned && name === "subagentRunId");
+    members += isKnown ? 1 : 5;
+  }
   return members === 3;
 }
 
-/** Deltas come in long rows for one block. */
-let lastGoodId = "";
+/** Deltas come in long rows for one block, of one subagent. */
+let [lastGoodId, oneBefore] = ["", ""];
 
 function isGoodId(id: string): boolean {
-  if (id === lastGoodId) return id !== "";
-  if (id === "" || id.length > MAX_ID_LENGTH || BAD_ID.test(id)) return false;
+  if (id === "") return false;
+  if (id === lastGoodId || id === oneBefore) return true;
+  if (id.length > MAX_ID_LENGTH || BAD_ID.test(id)) return false;
+  oneBefore = lastGoodId;
   lastGoodId = id;
   return true;
 }

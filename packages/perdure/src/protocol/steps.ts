@@ -1,6 +1,6 @@
 import type { AGUIEventOf } from "./events.ts";
 import { newItem, put, refuse, whose } from "./items.ts";
-import type { Wire } from "./wire.ts";
+import { hasSubagent, type Wire } from "./wire.ts";
 
 export function finishStep(w: Wire, event: AGUIEventOf<"STEP_FINISHED">, lane: string | undefined): Wire {
   const { stepName, subagentRunId } = event;
@@ -24,8 +24,9 @@ export function finishStep(w: Wire, event: AGUIEventOf<"STEP_FINISHED">, lane: s
 export function startSubagent(w: Wire, event: AGUIEventOf<"SUBAGENT_STARTED">, lane: string | undefined): Wire {
   const { subagentRunId: id, parentSubagentRunId: parent } = event;
   if (w.subagents.has(id)) refuse("subagent-already-open", event, id, `subagent "${id}" is active; finish it first`);
-  if (w.done.has(id)) refuse("subagent-reused", event, id, "an invocation that has ended needs a fresh id in this run");
-  if (parent !== undefined && !w.subagents.has(parent) && !w.done.has(parent)) {
+  if (w.done.get(id) === w.run)
+    refuse("subagent-reused", event, id, "an invocation that has ended needs a fresh id in this run");
+  if (parent !== undefined && !hasSubagent(w, parent, "in this run")) {
     refuse("subagent-parent", event, id, `its parent "${parent}" was not started in this run`);
   }
   return { ...w, subagents: put(w.subagents, newItem(w, "subagent", id, undefined, lane)), opened: w.opened + 1 };

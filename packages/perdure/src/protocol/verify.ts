@@ -31,7 +31,6 @@ import {
   shownAfter,
   without,
 } from "./items.ts";
-import { Ledger } from "./ledger.ts";
 import { ProtocolError } from "./rules.ts";
 import { applySnapshot } from "./snapshot.ts";
 import { finishStep, startSubagent } from "./steps.ts";
@@ -43,6 +42,7 @@ export {
   closingEvent,
   hasCall,
   hasMessage,
+  hasSubagent,
   isAnswered,
   newWire,
   type OpenItem,
@@ -134,7 +134,7 @@ export function verify(wire: Wire, event: AGUIEvent, lane?: string): Wire {
     case "SUBAGENT_ERROR": {
       const id = event.subagentRunId;
       if (!w.subagents.has(id)) refuse("subagent-not-open", event, id, `send SUBAGENT_STARTED for "${id}" first`);
-      return { ...w, subagents: without(w.subagents, id), done: w.done.set(id, true) };
+      return { ...w, subagents: without(w.subagents, id), done: w.done.set(id, w.run) };
     }
     case "ACTIVITY_SNAPSHOT": {
       const before = w.messages.get(event.messageId);
@@ -237,7 +237,6 @@ function startRun(w: Wire, event: AGUIEventOf<"RUN_STARTED">): Wire {
     runId,
     runIds: w.runIds.set(runId, true),
     waiting: new Set(),
-    done: Ledger.empty(),
     stateShown: false,
     messagesShown: false,
   };

@@ -35,8 +35,8 @@ export interface Wire {
   readonly known: Ledger<KnownCall>;
   /** Calls begun in this run and without a result, in order. */
   readonly waiting: ReadonlySet<string>;
-  /** Subagent invocations that have ended in this run. */
-  readonly done: Ledger<true>;
+  /** Subagent invocations that have ended, each with the run in which it last did: a later run may go on with one. */
+  readonly done: Ledger<number>;
 
   /** Whether nothing changed since this run's last STATE_SNAPSHOT, and its last MESSAGES_SNAPSHOT. */
   readonly stateShown: boolean;
@@ -151,7 +151,7 @@ export function open(wire: Wire): Open[] {
   return [texts, calls, reasonings, spans, subagents].flatMap((items): Open[] => [...items.values()]).concat(steps);
 }
 
-/** The event that closes an item. A subagent is reported as finished; one that failed needs a SUBAGENT_ERROR instead. */
+/** The event that closes an item that came to its end. */
 export function closingEvent(item: OpenItem): AGUIEvent {
   const { id, subagentRunId } = item;
   switch (item.kind) {
@@ -166,7 +166,7 @@ export function closingEvent(item: OpenItem): AGUIEvent {
     case "step":
       return event("STEP_FINISHED", { stepName: id, subagentRunId });
     case "subagent":
-      return event("SUBAGENT_FINISHED", { subagentRunId: id });
+      return event("SUBAGENT_FINISHED", { subagentRunId: id, outcome: { type: "success" } });
     default:
       return item.kind satisfies never;
   }
@@ -185,6 +185,12 @@ export function hasMessage(wire: Wire, id: string): boolean {
 /** Whether clients hold a call of that id. */
 export function hasCall(wire: Wire, id: string): boolean {
   return wire.known.get(id)?.gone === false;
+}
+
+/** Whether a subagent of that id was started in this run, or in any run of the stream. */
+export function hasSubagent({ subagents, done, run }: Wire, id: string, where: "in this run" | "ever"): boolean {
+  const endedIn = done.get(id);
+  return subagents.has(id) || (where === "ever" ? endedIn !== undefined : endedIn === run);
 }
 
 /** Whether the call has its result. */

@@ -188,7 +188,7 @@ class BodyDriver {
   /** The process that ran this leg died, and the place in its code with it. */
   async #interrupted(): Promise<Driven> {
     this.#session.add([{ kind: "run.resumed", why: "recovered", epoch: this.#options.lease.epoch }]);
-    closeLeftovers(this.#session.outlet, false);
+    closeLeftovers(this.#session.outlet, { type: "cut", error: INTERRUPTED });
     for (;;) {
       if (await this.#finish({ type: "error", error: INTERRUPTED }, "failed")) return "finished";
       await this.#takeInbox();

@@ -1,6 +1,7 @@
 /** How a body's leg goes into the log while it runs. */
 import type { Stream } from "../emit/outlet.ts";
 import { Published, type Send, stateUpdates } from "../emit/published.ts";
+import type { FrameRef } from "../log/entries.ts";
 import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import { diff } from "../protocol/patch.ts";
@@ -37,11 +38,17 @@ export class BodyStream implements Stream {
     }
     const last = events.at(-1);
     if (events.length === 1 && last !== undefined && this.#note(last)) return;
-    if (events.length === 1 && last?.type === "STATE_SNAPSHOT")
-      this.session.stream.refer({ of: "STATE_SNAPSHOT" }, lane);
-    else if (last?.type === "MESSAGES_SNAPSHOT" && isAllOf(last.messages, this.messages)) {
-      this.session.stream.refer({ of: "MESSAGES_SNAPSHOT" }, lane);
-    } else this.session.stream.take(events, lane);
+    const ref = events.length === 1 && last !== undefined ? this.#reference(last) : undefined;
+    if (ref === undefined) this.session.stream.take(events, lane);
+    else this.session.stream.refer(ref, lane);
+  }
+
+  /** A snapshot is a reference, if that says all that it says: not whose it is, for example. */
+  #reference(event: AGUIEvent): FrameRef | undefined {
+    if (Object.keys(event).length > 2) return undefined;
+    if (event.type === "STATE_SNAPSHOT") return { of: "STATE_SNAPSHOT" };
+    const isWhole = event.type === "MESSAGES_SNAPSHOT" && isAllOf(event.messages, this.messages);
+    return isWhole ? { of: "MESSAGES_SNAPSHOT" } : undefined;
   }
 
   #note(event: AGUIEvent): boolean {

@@ -171,6 +171,7 @@ export class CallRunner {
     const { state, patch, dropped } = this.#changesOf(draft);
     const reduced = this.#reduce(tool, state, output, input);
     session.drafts.drop(call.path);
+    session.closeOpen({ type: "whole" }, call.path);
     this.finish(
       call,
       via,
@@ -221,6 +222,7 @@ export class CallRunner {
     const interrupt = suspensionQuestion(session.state, call, tool, asked, this.#options.now());
     const { state, patch, dropped } = this.#changesOf(draft);
     session.drafts.drop(call.path);
+    session.closeOpen({ type: "suspended", interrupts: [] }, call.path);
     session.add(session.opening(interrupt, { patch: this.#change(patch, state), dropped }));
     this.#options.writes.recorded(session.state.run.uid, call.path);
     session.showState(call.path);

@@ -2,7 +2,7 @@
 
 import { aggregateTokenUsage } from "@ag-ui/core";
 import { RunInterrupted } from "../emit/errors.ts";
-import { closeLeftovers } from "../emit/leftovers.ts";
+import { closeLeftovers, type Leaving } from "../emit/leftovers.ts";
 import { type Memory, Outlet } from "../emit/outlet.ts";
 import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
@@ -162,8 +162,9 @@ export class DriveSession {
     return !this.signal.aborted && this.state.running.get(path)?.attempt.n === n;
   }
 
-  closeOpen(isWhole: boolean): void {
-    closeLeftovers(this.outlet, isWhole);
+  /** Closes what is open in the lane at `path` and inside it; everything, unless told. */
+  closeOpen(leaving: Leaving, path?: Path): void {
+    closeLeftovers(this.outlet, leaving, path);
   }
 
   /** What the steps of the open leg have used. */

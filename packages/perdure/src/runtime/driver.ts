@@ -6,6 +6,7 @@
  * V3. What ends the run's time here (parking, finishing) is offered to the store, which refuses it while something has come in.
  * V4. When the lease is lost every signal fires and nothing is appended any more; the next driver goes on from the log.
  */
+import { CANCELLED } from "../emit/errors.ts";
 import type { Fact, FrameRef, LegOutcome, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { resolveInput } from "../log/model-output.ts";
@@ -252,6 +253,7 @@ class Driver {
     const leg = state.leg?.leg ?? 0;
     const isInterrupt = outcome.type === "interrupt";
     const isError = outcome.type === "error";
+    this.#session.closeOpen({ type: "suspended", interrupts: isInterrupt ? outcome.interrupts : [] });
     // AG-UI 1.0, interrupts: both snapshots precede an interrupting end.
     const snapshots: NewEntry[] = isInterrupt
       ? [frame({ of: "STATE_SNAPSHOT" }), frame({ of: "MESSAGES_SNAPSHOT" })]
@@ -287,12 +289,14 @@ class Driver {
       .map(({ path }) => path);
     const isError = outcome === "failed" || outcome === "abandoned";
     const given = outcome === "abandoned" ? ABANDONED : error;
+    const failure = given ?? { code: "INTERNAL", message: "The agent failed (INTERNAL)." };
     const ending: LegOutcome = isError
-      ? { type: "error", error: given ?? { code: "INTERNAL", message: "The agent failed (INTERNAL)." } }
+      ? { type: "error", error: failure }
       : outcome === "cancelled"
         ? { type: "cancelled" }
         : { type: "success", pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId) };
-    this.#session.closeOpen(outcome === "success");
+    const cut = outcome === "cancelled" ? CANCELLED : failure;
+    this.#session.closeOpen(outcome === "success" ? { type: "whole" } : { type: "cut", error: cut });
     return await this.#session.offer(
       [
         { kind: "leg.finished", leg, outcome: ending, usage: this.#session.legUsage() },

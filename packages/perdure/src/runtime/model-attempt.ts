@@ -1,3 +1,4 @@
+import { CANCELLED } from "../emit/errors.ts";
 import type { NewEntry, StepEnd } from "../log/entries.ts";
 import { closeIncomplete } from "../log/retract.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
@@ -67,10 +68,10 @@ export function modelAttempt(
     } catch (error) {
       if (!session.isRunning(path, n)) return;
       // What was said stays on the screen, marked as not whole; half a call is taken back.
-      const closed = closeIncomplete(session.state, path);
       const end: StepEnd = session.state.cancelled
         ? { status: "cancelled" }
         : { status: "error", error: recordedError(error, state.run.uid, report), applied: "no" };
+      const closed = closeIncomplete(session.state, path, end.status === "error" ? end.error : CANCELLED);
       session.add([...closed, { kind: "step.finished", path, via: "call", ...end }]);
     }
   };

@@ -151,7 +151,7 @@ describe("a step that is not tried again", () => {
     run.begin();
     run.append(modelStarted("0"), attempt("0"));
     run.append(...text("0.0", "a", "Hel").slice(0, 2), ...callFrames("0.1", call, "a"));
-    const closed = closeIncomplete(run.state, at("0"));
+    const closed = closeIncomplete(run.state, at("0"), { code: "X", message: "x" });
     expect(closed).toEqual([
       { kind: "frame", path: "0", ref: { of: "MESSAGES_SNAPSHOT", withdrawn: ["c"] } },
       frame("0.1", { type: "TOOL_CALL_END", toolCallId: "c" }),
@@ -166,6 +166,6 @@ describe("a step that is not tried again", () => {
     const run = new Play();
     run.begin();
     run.append(modelStarted("0"), attempt("0"), ...text("0.0", "a", "Hello"));
-    expect(closeIncomplete(run.state, at("0"))).toEqual([]);
+    expect(closeIncomplete(run.state, at("0"), { code: "X", message: "x" })).toEqual([]);
   });
 });
