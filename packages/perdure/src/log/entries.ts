@@ -139,6 +139,8 @@ const interrupt = object({
   reason: z.string(),
   message: z.string(),
   toolCallId: z.string().exactOptional(),
+  /** The subagent that asks. */
+  subagentRunId: z.string().exactOptional(),
   schema: json,
   argsHash: hash.nullable(),
   audience: z.string().nullable(),

@@ -18,7 +18,7 @@
  * F8. A `step.attempt` runs until `step.failed`, `step.finished`, or the `interrupt.opened` of its suspension. What a frame shows belongs
  *     to the innermost attempt that runs at the frame's lane.
  */
-import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
+import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { HeldMessages } from "../protocol/held-messages.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
 import { isAnswered, verify, type Wire, withClientTools, withHistory } from "../protocol/verify.ts";
@@ -28,7 +28,7 @@ import { blank, Folded, type Scalars, scalarsOf } from "./folded.ts";
 import { clientCall } from "./interrupts.ts";
 import { LogError } from "./log-error.ts";
 import { type RenderSource, render, threadIdOf } from "./render.ts";
-import type { Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
+import type { Announced, Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
 import { afterShowing, newRunning } from "./running.ts";
 import { SharedMap } from "./shared-map.ts";
 import { resultContent, resultId } from "./tool-result.ts";
@@ -76,7 +76,7 @@ export class Folding {
   readonly #running: SharedMap<Path, Running>;
   readonly #interrupts: SharedMap<string, Interrupt>;
   readonly #answers: SharedMap<string, Noted<"interrupt.answered">>;
-  readonly #subagents: SharedMap<string, AGUIEventOf<"SUBAGENT_STARTED">>;
+  readonly #subagents: SharedMap<string, Announced>;
   #state: RunState | undefined;
 
   constructor(from?: RunState | History) {
@@ -290,11 +290,26 @@ export class Folding {
     now.held = held.after(event);
     if (event.type === "STATE_SNAPSHOT") now.shown = event.snapshot;
     else if (event.type === "STATE_DELTA") now.shown = apply(shown, event.delta);
-    else if (event.type === "SUBAGENT_STARTED") this.#subagents.set(event.subagentRunId, event);
-    else if (event.type === "SUBAGENT_FINISHED" || event.type === "SUBAGENT_ERROR") {
-      this.#subagents.delete(event.subagentRunId);
-    }
+    else this.#announce(event);
     return event;
+  }
+
+  #announce(event: AGUIEvent): void {
+    switch (event.type) {
+      case "RUN_STARTED":
+        this.#subagents.clear();
+        return;
+      case "SUBAGENT_STARTED":
+        this.#subagents.set(event.subagentRunId, { started: event, ended: null });
+        return;
+      case "SUBAGENT_FINISHED":
+      case "SUBAGENT_ERROR": {
+        const announced = this.#subagents.get(event.subagentRunId);
+        if (announced !== undefined) this.#subagents.set(event.subagentRunId, { ...announced, ended: event });
+        return;
+      }
+      default:
+    }
   }
 
   #source(run: Noted<"run.started">): RenderSource {

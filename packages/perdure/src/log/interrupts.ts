@@ -39,7 +39,7 @@ export function clientCall({ path, name, toolCallId }: Fact<"step.started">): In
 
 /** A question as RUN_FINISHED and the inbox list it. */
 export function wireInterrupt({ id, reason, message, toolCallId, schema, ...rest }: Interrupt): WireInterrupt {
-  const { kind, audience, expiresAt, metadata } = rest;
+  const { kind, audience, expiresAt, metadata, subagentRunId } = rest;
   return {
     id,
     reason,
@@ -48,6 +48,7 @@ export function wireInterrupt({ id, reason, message, toolCallId, schema, ...rest
     // A schema that accepts anything may be written as `true`; the wire knows objects only.
     responseSchema: isJsonObject(schema) ? { ...schema } : {},
     ...(expiresAt !== null && { expiresAt: new Date(expiresAt).toISOString() }),
+    ...(subagentRunId !== undefined && { subagentRunId }),
     metadata: { ...(isJsonObject(metadata) ? metadata : {}), kind, ...(audience !== null && { audience }) },
   };
 }

@@ -50,6 +50,12 @@ export interface EndedLeg {
   readonly finished: Noted<"leg.finished">;
 }
 
+/** A subagent as clients were told of it. */
+export interface Announced {
+  readonly started: AGUIEventOf<"SUBAGENT_STARTED">;
+  readonly ended: AGUIEventOf<"SUBAGENT_FINISHED" | "SUBAGENT_ERROR"> | null;
+}
+
 export interface RunState {
   readonly run: Noted<"run.started">;
   /** The last seq. */
@@ -88,6 +94,9 @@ export interface RunState {
   readonly held: HeldMessages;
   /** The verifier's state, for the next frame of the thread. */
   readonly wire: Wire;
-  /** Open subagents, by id: how each was announced. */
-  readonly subagents: ReadonlyMap<string, AGUIEventOf<"SUBAGENT_STARTED">>;
+  /**
+   * The subagents of the newest leg by id, in the order of their beginning. Those that have ended too: messages name them, and what they began may
+   * go on.
+   */
+  readonly subagents: ReadonlyMap<string, Announced>;
 }

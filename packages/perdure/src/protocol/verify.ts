@@ -123,7 +123,8 @@ export function verify(wire: Wire, event: AGUIEvent, lane?: string): Wire {
     case "STEP_STARTED": {
       const same = w.steps.find((step) => step.id === event.stepName && step.owner === event.subagentRunId);
       if (same !== undefined) refuse("step-already-open", event, event.stepName, "finish it first");
-      const step = newItem(w, "step", event.stepName, event.subagentRunId, lane);
+      const begun = newItem(w, "step", event.stepName, event.subagentRunId, lane);
+      const step = event.metadata === undefined ? begun : { ...begun, metadata: event.metadata };
       return { ...w, steps: [...w.steps, step], opened: w.opened + 1 };
     }
     case "STEP_FINISHED":

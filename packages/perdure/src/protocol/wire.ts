@@ -1,4 +1,4 @@
-import type { AGUIEvent, Message } from "./events.ts";
+import type { AGUIEvent, Message, Metadata } from "./events.ts";
 import { event } from "./events.ts";
 import { Ledger } from "./ledger.ts";
 import type { ItemKind } from "./rules.ts";
@@ -52,6 +52,8 @@ export interface Open {
   readonly order: number;
   /** A MESSAGES_SNAPSHOT left it out: clients have forgotten it, only its END is still to come. */
   readonly gone: boolean;
+  /** A step's: no message holds it. */
+  readonly metadata?: Metadata;
 }
 export interface OpenCall extends Open {
   readonly args: string;
@@ -137,13 +139,27 @@ export interface OpenItem {
   readonly subagentRunId?: string;
   /** The lane that {@link verify} was told when it was opened. */
   readonly lane: string | undefined;
+  /** What a step was begun with. */
+  readonly metadata?: Metadata;
+  /** A call's. */
+  readonly toolCallName?: string;
+  /** Clients hold nothing of it any more; only its END is still to come. */
+  readonly gone: boolean;
 }
 
 /** What is open, in the order in which it has to be closed: the latest first. */
 export function openItems(wire: Wire): readonly OpenItem[] {
   return open(wire)
     .sort((a, b) => b.order - a.order)
-    .map(({ kind, id, owner, lane }) => ({ kind, id, ...(owner === undefined ? {} : { subagentRunId: owner }), lane }));
+    .map(({ kind, id, owner, lane, gone, metadata }) => {
+      const toolCallName = kind === "tool-call" ? wire.known.get(id)?.name : undefined;
+      return {
+        ...{ kind, id, lane, gone },
+        ...(owner === undefined ? {} : { subagentRunId: owner }),
+        ...(metadata === undefined ? {} : { metadata }),
+        ...(toolCallName === undefined ? {} : { toolCallName }),
+      };
+    });
 }
 
 export function open(wire: Wire): Open[] {

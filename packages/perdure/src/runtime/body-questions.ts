@@ -48,6 +48,7 @@ export function questionOf({
   responseSchema,
   expiresAt,
   metadata,
+  subagentRunId,
 }: WireInterrupt): Interrupt {
   return {
     ...{ id, path: "" as Path, kind: "question", reason, message: message ?? "", argsHash: null, audience: null },
@@ -55,5 +56,6 @@ export function questionOf({
     expiresAt: expiresAt === undefined ? null : Date.parse(expiresAt),
     ...(toolCallId !== undefined && { toolCallId }),
     ...(metadata !== undefined && { metadata: metadata as Json }),
+    ...(subagentRunId !== undefined && { subagentRunId }),
   };
 }

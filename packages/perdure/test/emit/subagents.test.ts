@@ -40,7 +40,9 @@ describe("an open subagent", () => {
         sub.toolCall("search", { parentMessageId: messageId }).resultJson({ n: 1 });
         await sub.step("sort", () => sub.custom("app.x", 1));
         using plan = sub.activity("PLAN", { n: 1 });
-        plan.update((draft) => void (draft.n = 2));
+        plan.update((draft) => {
+          draft.n = 2;
+        });
         sub.updateState((state) => Object.assign(state as object, { found: true }));
         sub.raw({ native: true });
         return { pages: 3 };
@@ -146,7 +148,11 @@ describe("an open subagent", () => {
     const message = sub.message();
     const inner = sub.subagent({ name: "b" });
     let branch: RunContext | undefined;
-    await sub.parallel([async (lane) => void (branch = lane)]);
+    await sub.parallel([
+      async (lane) => {
+        branch = lane;
+      },
+    ]);
     sub.end();
     sub.end();
     sub.fail(new Error("late"));

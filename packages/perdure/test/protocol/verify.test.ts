@@ -680,8 +680,9 @@ describe("a wire", () => {
 
   test("remembers the owner and lane of what is open", () => {
     const wire = verify(play([started()]), text("m", "a"), "0.1");
-    expect(openItems(wire)).toEqual([{ kind: "text", id: "m", subagentRunId: "a", lane: "0.1" }]);
-    expect(closingEvent({ kind: "text", id: "m", subagentRunId: "a", lane: "0.1" })).toEqual(textEnd("m", "a"));
+    const item = { kind: "text", id: "m", subagentRunId: "a", lane: "0.1", gone: false } as const;
+    expect(openItems(wire)).toEqual([item]);
+    expect(closingEvent(item)).toEqual(textEnd("m", "a"));
   });
 
   test("knows the calls of this run without a result, in order", () => {
