@@ -5,10 +5,13 @@
  * O1. What {@link Outlet.send} is given leaves whole or not at all.
  * O2. After {@link Outlet.close} nothing of agent code leaves.
  * O3. Events that close things pass even when the backlog is full, so a full backlog never costs an END or a terminal event.
+ * O4. Chunks leave as the events that they stand for, so one item never comes in two forms.
  */
 
+import { isChunk } from "../protocol/chunk-lanes.ts";
 import type { PerdureError } from "../protocol/errors.ts";
 import type { AGUIEvent, Message } from "../protocol/events.ts";
+import { type ChunkStreams, expandChunks, stillOpen } from "../protocol/expand-chunks.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
@@ -65,6 +68,7 @@ export interface Exit extends Pick<Stream, "wire" | "messages"> {
 
 export class Outlet implements Exit {
   #memos: Json[];
+  #chunks: ChunkStreams = new Map();
   #closed: RunInterrupted | undefined;
   readonly #stream: Stream;
   readonly #transformers: readonly Transformer[];
@@ -123,10 +127,6 @@ export class Outlet implements Exit {
   }
 
   #take(events: readonly AGUIEvent[], lane: Path): void {
-    if (this.#transformers.length === 0) {
-      this.#stream.take(events, lane);
-      return;
-    }
     const memos = [...this.#memos];
     let current = events;
     this.#transformers.forEach((transformer, i) => {
@@ -137,13 +137,30 @@ export class Outlet implements Exit {
         return step.events;
       });
     });
-    this.#stream.take(current, lane);
-    // Not before: of what was refused no memo may know (O1).
+    const { spelled, chunks } = this.#spelled(current, lane);
+    this.#stream.take(spelled, lane);
+    // Not before: of what was refused nothing may be remembered (O1).
+    this.#chunks = chunks;
     this.#transformers.forEach(({ name }, i) => {
       const memo = memos[i] ?? null;
       if (memo !== this.#memos[i]) this.#memory.keep(name, memo);
     });
     this.#memos = memos;
+  }
+
+  /** O4. */
+  #spelled(
+    events: readonly AGUIEvent[],
+    lane: Path,
+  ): { readonly spelled: readonly AGUIEvent[]; readonly chunks: ChunkStreams } {
+    if (this.#chunks.size === 0 && !events.some(isChunk)) return { spelled: events, chunks: this.#chunks };
+    let chunks = stillOpen(this.#chunks, lane, this.wire);
+    const spelled = events.flatMap((event) => {
+      const expanded = expandChunks(chunks, event, lane);
+      chunks = expanded.streams;
+      return expanded.events;
+    });
+    return { spelled, chunks };
   }
 }
 

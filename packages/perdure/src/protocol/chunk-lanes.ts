@@ -89,7 +89,8 @@ function idOf(event: Chunk): string | undefined {
   return event.type === "TOOL_CALL_CHUNK" ? event.toolCallId : event.messageId;
 }
 
-function isChunk(event: AGUIEvent): event is Chunk {
+/** Whether an event is of the short spelling. */
+export function isChunk(event: AGUIEvent): event is Chunk {
   return chunksClosedBy[event.type] === "chunk";
 }
 

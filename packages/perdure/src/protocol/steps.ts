@@ -12,7 +12,7 @@ export function finishStep(w: Wire, event: AGUIEventOf<"STEP_FINISHED">, lane: s
     refuse("step-owner", event, stepName, `it was started by ${whose(other.owner)}, who has to finish it`);
   }
   if (lane !== undefined) {
-    const innermost = w.steps.findLast((candidate) => candidate.lane === lane);
+    const innermost = w.steps.findLast((candidate) => candidate.lane === lane && candidate.owner === subagentRunId);
     if (innermost !== step) {
       const why = innermost === undefined ? "it is not open in this lane" : `finish step "${innermost.id}" first`;
       refuse("step-nesting", event, stepName, why);
