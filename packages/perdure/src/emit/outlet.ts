@@ -101,7 +101,7 @@ export class Outlet implements Exit {
 
   sendClosing(lane: Path, ...events: readonly AGUIEvent[]): void {
     if (this.#closed) throw this.#closed;
-    this.#take(events, lane);
+    this.#take(events, lane, true);
   }
 
   /** Sends what the runner itself writes: it is verified, and no transformer sees it. */
@@ -126,7 +126,7 @@ export class Outlet implements Exit {
     return this.#stream.pendingBytes > SOFT_BACKLOG;
   }
 
-  #take(events: readonly AGUIEvent[], lane: Path): void {
+  #take(events: readonly AGUIEvent[], lane: Path, isClosing = false): void {
     const memos = [...this.#memos];
     let current = events;
     this.#transformers.forEach((transformer, i) => {
@@ -137,7 +137,9 @@ export class Outlet implements Exit {
         return step.events;
       });
     });
-    const { spelled, chunks } = this.#spelled(current, lane);
+    // What closes, by its own order, may be what chunks have begun: it must not be ended before.
+    const { spelled, chunks } =
+      isClosing && !current.some(isChunk) ? this.#asIs(current) : this.#spelled(current, lane);
     this.#stream.take(spelled, lane);
     // Not before: of what was refused nothing may be remembered (O1).
     this.#chunks = chunks;
@@ -149,11 +151,8 @@ export class Outlet implements Exit {
   }
 
   /** O4. */
-  #spelled(
-    events: readonly AGUIEvent[],
-    lane: Path,
-  ): { readonly spelled: readonly AGUIEvent[]; readonly chunks: ChunkStreams } {
-    if (this.#chunks.size === 0 && !events.some(isChunk)) return { spelled: events, chunks: this.#chunks };
+  #spelled(events: readonly AGUIEvent[], lane: Path): Spelled {
+    if (this.#chunks.size === 0 && !events.some(isChunk)) return this.#asIs(events);
     let chunks = stillOpen(this.#chunks, lane, this.wire);
     const spelled = events.flatMap((event) => {
       const expanded = expandChunks(chunks, event, lane);
@@ -162,6 +161,16 @@ export class Outlet implements Exit {
     });
     return { spelled, chunks };
   }
+
+  #asIs(events: readonly AGUIEvent[]): Spelled {
+    return { spelled: events, chunks: this.#chunks };
+  }
+}
+
+/** What leaves in place of what was emitted, and what goes on behind it. */
+interface Spelled {
+  readonly spelled: readonly AGUIEvent[];
+  readonly chunks: ChunkStreams;
 }
 
 /** Deltas are made from what clients hold, so the state's events leave as they are (S1 of published.ts). @throws {@link TransformerStateError} */

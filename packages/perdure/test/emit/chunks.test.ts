@@ -48,6 +48,13 @@ describe("chunks that agent code emits", () => {
     expect(events.drain()).toEqual([{ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "z" }]);
   });
 
+  it("do not go on with what another lane has ended", async () => {
+    const { ctx } = runContext();
+    ctx.emit({ type: "TEXT_MESSAGE_CHUNK", messageId: "m", delta: "x" });
+    await ctx.parallel([async (lane) => lane.emit({ type: "TEXT_MESSAGE_END", messageId: "m" })]);
+    expect(() => ctx.emit({ type: "TEXT_MESSAGE_CHUNK", delta: "y" })).toThrow(/chunk-without-id/);
+  });
+
   it("do not go on with a block that a handle has opened", () => {
     const { ctx } = runContext();
     using message = ctx.message();

@@ -7,7 +7,7 @@ import { from, lastValueFrom, toArray } from "rxjs";
 import { describe, expect, it } from "vitest";
 import type { AGUIEvent } from "../../src/protocol/events.ts";
 import { checkShape } from "../../src/protocol/shape.ts";
-import { newWire, verify, verifyEnd } from "../../src/protocol/verify.ts";
+import { newWire, openItems, ProtocolError, verify, verifyEnd } from "../../src/protocol/verify.ts";
 import { initialState, interpret, type Op, ProgramError, type ProgramState, program } from "./programs.ts";
 
 interface Outcome {
@@ -52,7 +52,11 @@ async function run(ops: Op[], cancelAt?: { after: number; how: "signal" | "retur
 }
 
 /** What a program can bring on itself. Anything else that is reported is a fault of ours. */
-const ownFailures = [ProgramError, BlockOpenError, ArgumentsIncompleteError];
+function isOwnFailure(error: unknown): boolean {
+  // A call in chunks is ended by what follows it, with whatever arguments it has.
+  if (error instanceof ProtocolError) return error.rule === "args-partial";
+  return [ProgramError, BlockOpenError, ArgumentsIncompleteError].some((kind) => error instanceof kind);
+}
 
 const isTerminal = ({ type }: AGUIEvent): boolean => type === "RUN_FINISHED" || type === "RUN_ERROR";
 
@@ -65,6 +69,43 @@ async function expectLegal(events: AGUIEvent[]): Promise<void> {
   expect(events[0]?.type).toBe("RUN_STARTED");
   expect(events.filter(isTerminal)).toHaveLength(1);
   expect(events.at(-1)).toSatisfy(isTerminal);
+  expectWholeSubagents(events);
+}
+
+/**
+ * What the protocol leaves open and we promise: a subagent ends once, whatever it began is closed by then, its children too, and whatever is
+ * its own says so.
+ */
+function expectWholeSubagents(events: readonly AGUIEvent[]): void {
+  let wire = newWire({ messages: [{ id: "u", role: "user", content: "go" }], strict: true });
+  const parents = new Map<string, string | undefined>();
+  const ended = new Set<string>();
+  for (const event of events) {
+    wire = verify(wire, event);
+    if (event.type === "SUBAGENT_STARTED") parents.set(event.subagentRunId, event.parentSubagentRunId);
+    const owner = "subagentRunId" in event ? event.subagentRunId : undefined;
+    if (owner !== undefined) {
+      expect(parents.has(owner)).toBe(true);
+      expect(ended.has(owner)).toBe(false);
+    }
+    if (event.type === "CUSTOM" && event.name === "app.mine") expect(owner).toBe(event.value);
+    if (event.type !== "SUBAGENT_FINISHED" && event.type !== "SUBAGENT_ERROR") continue;
+    ended.add(event.subagentRunId);
+    for (const item of openItems(wire)) {
+      expect(item.subagentRunId).not.toBe(event.subagentRunId);
+      if (item.kind === "subagent") expect(parents.get(item.id)).not.toBe(event.subagentRunId);
+    }
+  }
+  expect([...parents.keys()].filter((id) => !ended.has(id))).toEqual([]);
+  const last = events.at(-1);
+  const asked = last?.type === "RUN_FINISHED" && last.outcome?.type === "interrupt" ? last.outcome.interrupts : [];
+  const suspended = events.flatMap((event) =>
+    event.type === "SUBAGENT_FINISHED" && event.outcome?.type === "suspended"
+      ? (event.outcome.interruptIds ?? []).map((id) => [id, event.subagentRunId])
+      : [],
+  );
+  const own = asked.flatMap(({ id, subagentRunId }) => (subagentRunId === undefined ? [] : [[id, subagentRunId]]));
+  expect(suspended.toSorted()).toEqual(own.toSorted());
 }
 
 /** What a client holds that applies the STATE events with the library that the stock client uses. */
@@ -82,6 +123,7 @@ function clientState(events: readonly AGUIEvent[]): unknown {
 describe("any emitting program", () => {
   it("gives a stream that our verifier and the published one accept, with exactly one terminal event, however it ends", async () => {
     const ends = new Map<string, number>();
+    const subagents = new Map<string, number>();
     await fc.assert(
       fc.asyncProperty(program, async (ops) => {
         const { events, reported, lastState } = await run(ops);
@@ -89,7 +131,16 @@ describe("any emitting program", () => {
         const last = events.at(-1);
         const end = last?.type === "RUN_FINISHED" ? (last.outcome?.type ?? "none") : "error";
         ends.set(end, (ends.get(end) ?? 0) + 1);
-        for (const error of reported) expect(ownFailures.some((kind) => error instanceof kind)).toBe(true);
+        for (const event of events) {
+          const kind =
+            event.type === "SUBAGENT_FINISHED"
+              ? event.outcome?.type
+              : event.type === "SUBAGENT_ERROR"
+                ? "failed"
+                : null;
+          if (kind) subagents.set(kind, (subagents.get(kind) ?? 0) + 1);
+        }
+        for (const error of reported) expect(error).toSatisfy(isOwnFailure);
         if (end === "success") {
           expect(reported).toEqual([]);
           expect(clientState(events)).toEqual(lastState);
@@ -99,6 +150,7 @@ describe("any emitting program", () => {
     );
     // A generator that no longer reaches an ending would make the property empty.
     for (const end of ["success", "interrupt", "error"]) expect(ends.get(end) ?? 0).toBeGreaterThan(20);
+    for (const end of ["success", "suspended", "failed"]) expect(subagents.get(end) ?? 0).toBeGreaterThan(20);
   });
 
   it("gives such a stream also when it is cancelled at a random point", async () => {

@@ -1,6 +1,6 @@
 /** Random emitting programs: what agent code can do with a context, as data, and an interpreter for it. */
 import fc from "fast-check";
-import type { RunContext } from "perdure";
+import type { RunContext, SubagentHandle } from "perdure";
 
 export interface ProgramState {
   n: number;
@@ -12,10 +12,14 @@ export const initialState = (): ProgramState => ({ n: 0, items: [{ id: 0, label:
 
 export type Op =
   | { op: "say" | "think"; text: string }
-  | { op: "message" | "reasoning"; deltas: string[]; leave: Leave; inside: Inside[] }
-  | { op: "call"; args: string[]; leave: Leave | "result" | "end"; inside: Inside[] }
-  | { op: "step"; name: string; leave: Leave; body: Op[] }
-  | { op: "activity"; updates: number[] }
+  | { op: "message" | "reasoning"; deltas: string[]; leave: Leave; inside: Inside[]; metadata: Metadata }
+  | { op: "call"; args: string[]; leave: Leave | "result" | "end"; inside: Inside[]; metadata: Metadata }
+  | { op: "step"; name: string; leave: Leave; body: Op[]; metadata: Metadata }
+  | { op: "subagent"; name: string; id: string | null; leave: Leave | "end" | "fail"; body: Op[]; metadata: Metadata }
+  | { op: "callOf"; body: Op[] }
+  | { op: "chunks"; kind: "text" | "reasoning" | "call"; pieces: string[] }
+  | { op: "snapshot" }
+  | { op: "activity"; updates: number[]; metadata: Metadata }
   | { op: "parallel"; branches: Op[][] }
   | { op: "inside"; inside: Inside }
   | { op: "pause" }
@@ -26,6 +30,9 @@ export type Op =
 
 /** `using` leaves by scope exit, `callback` by the callback form, `forget` not at all. */
 type Leave = "using" | "callback" | "forget";
+
+/** On the START, and on the END where a handle is ended by hand. */
+type Metadata = { readonly n: number } | null;
 
 type Inside =
   | { do: "set"; n: number }
@@ -53,6 +60,7 @@ const inside: fc.Arbitrary<Inside> = fc.oneof(
   fc.record({ do: fc.constant("raw" as const) }),
 );
 const insides = fc.array(inside, { maxLength: 4 });
+const metadata: fc.Arbitrary<Metadata> = fc.option(fc.record({ n: fc.nat(3) }));
 const leave = fc.constantFrom<Leave[]>("using", "callback", "forget");
 const args = fc.constantFrom<string[][]>([], ["{}"], ['{"a":', "1}"], ['{"a":'], ['{"b":"\\u', '00e9"}'], ["[1,", "2"]);
 
@@ -65,14 +73,22 @@ function ops(deep: number): fc.Arbitrary<Op[]> {
       deltas: fc.array(text, { maxLength: 3 }),
       leave,
       inside: insides,
+      metadata,
     }),
     fc.record({
       op: fc.constant("call" as const),
       args,
       leave: fc.oneof(leave, fc.constantFrom("result" as const, "end" as const)),
       inside: insides,
+      metadata,
     }),
-    fc.record({ op: fc.constant("activity" as const), updates: fc.array(fc.nat(5), { maxLength: 3 }) }),
+    fc.record({ op: fc.constant("activity" as const), updates: fc.array(fc.nat(5), { maxLength: 3 }), metadata }),
+    fc.record({
+      op: fc.constant("chunks" as const),
+      kind: fc.constantFrom("text" as const, "reasoning" as const, "call" as const),
+      pieces: fc.array(text, { minLength: 1, maxLength: 3 }),
+    }),
+    fc.constant<Op>({ op: "snapshot" }),
     fc.record({ op: fc.constant("inside" as const), inside }),
     fc.constant<Op>({ op: "pause" }),
     fc.record({ op: fc.constant("usage" as const), tokens: fc.nat(50) }),
@@ -91,18 +107,27 @@ function ops(deep: number): fc.Arbitrary<Op[]> {
             name: fc.constantFrom("plan", "act"),
             leave,
             body: ops(deep - 1),
+            metadata,
           }),
+          fc.record({
+            op: fc.constant("subagent" as const),
+            name: fc.constantFrom("scout", "writer"),
+            id: fc.constantFrom("one", "two", null, null),
+            leave: fc.oneof(leave, fc.constantFrom("end" as const, "fail" as const)),
+            body: ops(deep - 1),
+            metadata,
+          }),
+          fc.record({ op: fc.constant("callOf" as const), body: ops(deep - 1) }),
           fc.record({
             op: fc.constant("parallel" as const),
             branches: fc.array(ops(deep - 1), { minLength: 1, maxLength: 3 }),
           }),
         ];
   return fc.array(
-    fc.oneof(
-      { arbitrary: fc.oneof(...flat), weight: 12 },
-      { arbitrary: fc.oneof(...flat, ...nested), weight: 5 },
-      { arbitrary: rare, weight: 1 },
-    ),
+    fc.oneof({ arbitrary: fc.oneof(...flat), weight: 12 }, ...nested.map((arbitrary) => ({ arbitrary, weight: 2 })), {
+      arbitrary: rare,
+      weight: 1,
+    }),
     { maxLength: 6 },
   );
 }
@@ -132,46 +157,87 @@ async function interpretOne(ctx: RunContext<ProgramState>, op: Op): Promise<"ret
       return;
     case "message":
     case "reasoning": {
+      const options = tagged(op.metadata);
+      const said = { ...options, role: op.deltas.length === 2 ? "user" : "assistant", name: "speaker" } as const;
       if (op.op === "message")
         await leaveBy(
           op,
-          () => ctx.message(),
-          (body) => ctx.message(body),
+          () => ctx.message(said),
+          (body) => ctx.message(said, body),
         );
       else
         await leaveBy(
           op,
-          () => ctx.reasoning(),
-          (body) => ctx.reasoning(body),
+          () => ctx.reasoning(options),
+          (body) => ctx.reasoning(options, body),
         );
       return;
     }
     case "call": {
+      const options = tagged(op.metadata);
       if (op.leave === "callback") {
-        await ctx.toolCall("tool", (call) => {
+        await ctx.toolCall("tool", options, (call) => {
           for (const piece of op.args) call.args(piece);
           for (const one of op.inside) touch(call, one);
         });
         return;
       }
-      const call = ctx.toolCall("tool");
+      const call = ctx.toolCall("tool", options);
       for (const piece of op.args) call.args(piece);
       for (const one of op.inside) touch(call, one);
       await Promise.resolve();
       if (op.leave === "using") call[Symbol.dispose]();
-      else if (op.leave === "result") call.resultJson({ ok: true });
-      else if (op.leave === "end") call.end();
+      else if (op.leave === "result") call.resultJson({ ok: true }, options);
+      else if (op.leave === "end") call.end(options);
       return;
     }
     case "step": {
-      if (op.leave === "callback") return ctx.step(op.name, () => interpret(ctx, op.body));
-      const step = ctx.step(op.name);
+      const options = tagged(op.metadata);
+      if (op.leave === "callback") return ctx.step(op.name, options, () => interpret(ctx, op.body));
+      const step = ctx.step(op.name, options);
       const result = await interpret(ctx, op.body);
       if (op.leave === "using") step[Symbol.dispose]();
       return result;
     }
+    case "subagent": {
+      const { name, id, leave: left, body } = op;
+      const options = { name, ...tagged(op.metadata), ...(id !== null && { id }) };
+      if (left === "callback") return await ctx.subagent(options, (sub) => within(sub, body));
+      const sub = ctx.subagent(options);
+      const result = await within(sub, body);
+      if (left === "using") sub[Symbol.dispose]();
+      else if (left === "end") sub.end({ name });
+      else if (left === "fail") sub.fail(new ProgramError("the subagent's own"));
+      return result;
+    }
+    case "callOf": {
+      // A call that a subagent carries out while it is open.
+      using call = ctx.toolCall("delegate");
+      call.argsJson({ a: 1 });
+      const result = await ctx.subagent({ name: "delegate", parentToolCallId: call.id }, (sub) => within(sub, op.body));
+      call.resultJson({ ok: true });
+      return result;
+    }
+    case "chunks": {
+      const id = `chunks-${chunked++}`;
+      for (const [i, piece] of op.pieces.entries()) {
+        if (op.kind === "call") {
+          const first = i === 0 ? { toolCallId: id, toolCallName: "tool" } : {};
+          ctx.emit({ type: "TOOL_CALL_CHUNK", ...first, delta: i === 0 ? "[" : `"${i}",` });
+        } else {
+          const type = op.kind === "text" ? "TEXT_MESSAGE_CHUNK" : "REASONING_MESSAGE_CHUNK";
+          ctx.emit({ type, ...(i === 0 && { messageId: id }), delta: piece });
+        }
+      }
+      // Whole with this, and cut without it.
+      if (op.kind === "call" && op.pieces[0] !== "") ctx.emit({ type: "TOOL_CALL_CHUNK", toolCallId: id, delta: "0]" });
+      return;
+    }
+    case "snapshot":
+      ctx.messagesSnapshot();
+      return;
     case "activity": {
-      using activity = ctx.activity("PLAN", { items: [] as number[] });
+      using activity = ctx.activity("PLAN", { items: [] as number[] }, tagged(op.metadata));
       for (const n of op.updates) activity.update((draft) => void draft.items.unshift(n));
       return;
     }
@@ -195,6 +261,16 @@ async function interpretOne(ctx: RunContext<ProgramState>, op: Op): Promise<"ret
     case "interrupt":
       return ctx.interrupt({ id: op.ask, message: "go on?" });
   }
+}
+
+let chunked = 0;
+
+const tagged = (given: Metadata) => (given === null ? {} : { metadata: given });
+
+/** Says in so many words whose the work is, for whoever checks what the events say. */
+function within(sub: SubagentHandle<ProgramState>, body: readonly Op[]): Promise<"returned" | undefined> {
+  sub.custom("app.mine", sub.id);
+  return interpret(sub, body);
 }
 
 type TextHandle = Touchable & Disposable & { delta(text: string): void };
