@@ -247,7 +247,9 @@ describe("a crash", () => {
       async run(ctx) {
         if (ctx.lastUserText() === "again") return ctx.say("Here I am.");
         ctx.step("work");
-        const message = ctx.message();
+        const outer = ctx.subagent({ name: "outer" });
+        outer.toolCall("look").args('{"half":');
+        const message = outer.subagent({ name: "inner" }).message();
         message.delta("half a sen");
         return await new Promise(() => {});
       },
@@ -264,7 +266,11 @@ describe("a crash", () => {
     await next.open();
     const at = `http://localhost/threads/${request.threadId}/stream?after=${begun.at(-1)?.cursor}`;
     expect(eventsOf(await (await next.fetch(new Request(at))).text())).toMatchObject([
+      { type: "MESSAGES_SNAPSHOT" },
       { type: "TEXT_MESSAGE_END", metadata: { perdure: { incomplete: true } } },
+      { type: "SUBAGENT_ERROR", code: "RUN_INTERRUPTED" },
+      { type: "TOOL_CALL_END" },
+      { type: "SUBAGENT_ERROR", code: "RUN_INTERRUPTED" },
       { type: "STEP_FINISHED", stepName: "work" },
       { type: "RUN_ERROR", code: "RUN_INTERRUPTED" },
     ]);

@@ -21,6 +21,10 @@ export interface StockClient {
     tools?: unknown[];
     /** Closes the connection at the first event of this type. */
     cutAt?: string;
+    /** Closes the connection when it is aborted. */
+    signal?: AbortSignal;
+    /** Told of each event. */
+    onType?: (type: string) => void;
   }): Promise<{ result: unknown; types: string[]; asked: Asked[] }>;
 }
 
@@ -77,7 +81,8 @@ export function stockClient(version: Version, { url, threadId = "thread", state 
       return agent.state;
     },
     add: (message) => void agent.messages.push(message),
-    async run({ resume, cutAt, ...parameters } = {}) {
+    async run({ resume, cutAt, signal, onType, ...parameters } = {}) {
+      signal?.addEventListener("abort", () => agent.abortRun(), { once: true });
       const types: string[] = [];
       let asked: Asked[] = [];
       if (agent instanceof ResumingAgent045) agent.resume = resume;
@@ -86,6 +91,7 @@ export function stockClient(version: Version, { url, threadId = "thread", state 
         {
           onEvent({ event }) {
             types.push(event.type);
+            onType?.(event.type);
             if (event.type === cutAt && types.filter((type) => type === cutAt).length === 1) agent.abortRun();
             asked = event.outcome?.interrupts ?? [];
           },
