@@ -7,15 +7,17 @@
  * P4. A write that ends in anything but an output or "not applied" is unknown; it is never guessed.
  */
 import { create, isDraftable } from "mutative";
+import { CANCELLED } from "../emit/errors.ts";
 import { Lane } from "../emit/lane.ts";
+import type { Leaving } from "../emit/leftovers.ts";
 import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
 import { backoff } from "../protocol/backoff.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, diff, ownJson, type Patch, type Rebased } from "../protocol/patch.ts";
-import { mayAnswer } from "../protocol/verify.ts";
-import type { RecordedError } from "../protocol/words.ts";
+import { hasCall, isAnswered, mayAnswer } from "../protocol/verify.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
@@ -171,7 +173,7 @@ export class CallRunner {
     const { state, patch, dropped } = this.#changesOf(draft);
     const reduced = this.#reduce(tool, state, output, input);
     session.drafts.drop(call.path);
-    session.closeOpen({ type: "whole" }, call.path);
+    this.#leave(call.path, { type: "whole" });
     this.finish(
       call,
       via,
@@ -234,6 +236,7 @@ export class CallRunner {
     session.drafts.drop(call.path);
     if (error instanceof InvalidOutput && error.applied === "yes") {
       const end: StepEnd = { status: "error", error: this.#recorded(error), applied: "yes", output: error.kept };
+      this.#leave(call.path, { type: "cut", error: end.error });
       this.finish(call, "call", end, claimChange(state, call, tool, input, "settled", error.kept));
       return;
     }
@@ -241,6 +244,7 @@ export class CallRunner {
     // Only what certainly did not happen gives the key back.
     const claim = claimChange(state, call, tool, input, applied === "no" ? "released" : "unknown");
     if (state.cancelled && tool.effect !== "write") {
+      this.#leave(call.path, { type: "cut", error: CANCELLED });
       this.finish(call, "call", { status: "cancelled" }, claim);
       return;
     }
@@ -257,7 +261,19 @@ export class CallRunner {
       session.add(retract(state, failed, session.stateToShow()));
       return;
     }
-    this.finish(call, "call", { status: "error", error: this.#recorded(error), applied }, claim);
+    const told = this.#recorded(error);
+    this.#leave(call.path, { type: "cut", error: told });
+    this.finish(call, "call", { status: "error", error: told, applied }, claim);
+  }
+
+  /** Closes what a body has left open, and takes back the calls that it has shown without a result: nobody else will answer them. */
+  #leave(path: Path, leaving: Leaving): void {
+    const session = this.#session;
+    session.closeOpen(leaving, path);
+    const { wire, running } = session.state;
+    const shown = [...(running.get(path)?.calls ?? [])];
+    const withdrawn = shown.filter((id) => hasCall(wire, id) && !isAnswered(wire, id));
+    if (withdrawn.length > 0) session.add([{ kind: "frame", path, ref: { of: "MESSAGES_SNAPSHOT", withdrawn } }]);
   }
 
   /** When a failed attempt is followed by another one, or an unknown write may be judged; null when it was the last. */
