@@ -1,5 +1,6 @@
 /** What a thread remembers of an agent with a body of its own: questions, answers, client calls, and what a crash has cut. */
 import { agent, createRuntime, memory, type RunContext } from "perdure";
+import type { AGUIEvent } from "perdure/protocol";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { z } from "zod";
 import { desk } from "./desk.ts";
@@ -236,6 +237,36 @@ describe("a failure", () => {
     });
     const { uid } = await ended(url, user.threadId);
     expect(reported).toEqual([["Error: the cause", { agent: "broken", threadId: user.threadId, runId: uid }]]);
+  });
+});
+
+describe("a snapshot of the conversation", () => {
+  it("is a reference in the log while it says what clients hold, and an event where it says something else", async () => {
+    const { url } = await served({
+      tidy: async (ctx) => {
+        ctx.say("One.");
+        ctx.messagesSnapshot();
+        ctx.messagesSnapshot((messages) => messages.slice(1));
+        await ctx.subagent({ name: "a" }, (sub) => {
+          sub.emit({ type: "STATE_SNAPSHOT", snapshot: { by: "a" } });
+          sub.messagesSnapshot();
+        });
+      },
+    });
+    const request = fresh({ messages: [says("u1", "go")] });
+    const sent = eventsOf((await ask(`${url}/agents/tidy`, { body: JSON.stringify(request) })).text);
+    const { uid } = await ended(url, request.threadId);
+    const { text } = await ask(`${url}/runs/${uid}/log`, { method: "GET" });
+    const frames = text.split("\n").flatMap((line) => {
+      const entry = line === "" ? {} : (JSON.parse(line) as { event?: AGUIEvent; ref?: { of: string } });
+      if (entry.ref?.of === "MESSAGES_SNAPSHOT") return ["reference"];
+      const { event } = entry;
+      if (event?.type === "MESSAGES_SNAPSHOT") return [`${event.messages.length} of 2`];
+      return event?.type === "STATE_SNAPSHOT" ? [`state of ${event.subagentRunId}`] : [];
+    });
+    expect(withoutUids(frames)).toEqual(["reference", "1 of 2", "state of #1:s0", "reference"]);
+    const snapshots = sent.flatMap((event) => (event.type === "MESSAGES_SNAPSHOT" ? [event.messages] : []));
+    expect(snapshots.map(({ length }) => length)).toEqual([2, 1, 1]);
   });
 });
 

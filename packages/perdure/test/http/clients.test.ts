@@ -66,6 +66,19 @@ const bodies: Record<string, (ctx: RunContext<Board>) => Promise<unknown>> = {
     call.argsJson({ default: "red" });
     call.end();
   },
+  async named(ctx) {
+    using message = ctx.message({ role: "user", name: "ada", metadata: { draft: true } });
+    message.delta("Hi");
+    message.end({ metadata: { draft: false, cost: 3 } });
+  },
+  async shorter(ctx) {
+    if (ctx.lastUserText() === "again") return { held: ctx.messages.map(({ content }) => content) };
+    const first = ctx.say("Long ago.");
+    ctx.say("Just now.");
+    ctx.messagesSnapshot((messages) => messages.filter(({ id }) => id !== first));
+    ctx.say("And on.");
+    return undefined;
+  },
   async failure(ctx) {
     const message = ctx.message();
     message.delta("Half");
@@ -235,6 +248,27 @@ describe.each(versions)("the published client %s", (version) => {
     expect(types.at(-1)).toBe("RUN_ERROR");
     expect(reported.map(String)).toContainEqual(expect.stringContaining("secret"));
     expect(withoutUids(stock.messages)).toMatchObject([user, { role: "assistant", content: "Half" }]);
+  });
+
+  it("shows who speaks, and what is noted of a message, the last value of each key, as far as it knows of them", async () => {
+    const stock = client("named");
+    await stock.run({ runId: "r1" });
+    const noted = version === "0.0.45" ? {} : { name: "ada", metadata: { draft: false, cost: 3 } };
+    expect(withoutUids(stock.messages)).toEqual([user, { id: "#1:m0", role: "user", content: "Hi", ...noted }]);
+  });
+
+  it("drops what a snapshot leaves out, and so does the next run", async () => {
+    const stock = client("shorter");
+    await stock.run({ runId: "r1" });
+    expect(withoutUids(stock.messages)).toEqual([
+      user,
+      { id: "#1:m1", role: "assistant", content: "Just now." },
+      { id: "#1:m2", role: "assistant", content: "And on." },
+    ]);
+    stock.add({ id: "u2", role: "user", content: "again" });
+    expect(await stock.run({ runId: "r2" })).toMatchObject({
+      result: { held: ["go", "Just now.", "And on.", "again"] },
+    });
   });
 
   it("gets the result that the body returned", async () => {

@@ -316,7 +316,12 @@ class Author {
       case "startSubagent": {
         const id = this.#id("subagent");
         const parentSubagentRunId = pick % 2 === 0 ? at(this.#subagents, pick) : undefined;
-        this.#emit("SUBAGENT_STARTED", { subagentRunId: id, name: "helper", parentSubagentRunId });
+        const announced = {
+          description: pick % 3 === 0 ? "helps" : undefined,
+          parentToolCallId: pick % 5 === 0 ? at([...this.#calls.keys()], pick) : undefined,
+          metadata: pick % 7 === 0 ? { pick } : undefined,
+        };
+        this.#emit("SUBAGENT_STARTED", { subagentRunId: id, name: "helper", parentSubagentRunId, ...announced });
         this.#subagents.push(id);
         this.#open.push({ kind: "subagent", id, owner: undefined, rest: [] });
         return;
@@ -610,8 +615,11 @@ class Author {
         this.#emit("STEP_FINISHED", { stepName: item.id, subagentRunId: item.owner });
         return;
       case "subagent":
-        if (index % 2 === 0) this.#emit("SUBAGENT_FINISHED", { subagentRunId: item.id });
-        else this.#emit("SUBAGENT_ERROR", { subagentRunId: item.id, message: "failed" });
+        if (index % 4 === 0) this.#emit("SUBAGENT_FINISHED", { subagentRunId: item.id });
+        else if (index % 4 === 2) {
+          const outcome = { type: index % 8 === 2 ? ("success" as const) : ("suspended" as const) };
+          this.#emit("SUBAGENT_FINISHED", { subagentRunId: item.id, result: { index }, outcome });
+        } else this.#emit("SUBAGENT_ERROR", { subagentRunId: item.id, message: "failed" });
         return;
       default:
         item.kind satisfies never;
