@@ -112,12 +112,9 @@ async function rejoining(version: Version, at: number) {
  */
 function held({ messages, state }: StockClient, version: Version) {
   if (version !== "0.0.45") return normaliseTranscript({ messages, state });
-  const known = messages
-    .map((message) =>
-      Object.fromEntries(Object.entries(message).filter(([key]) => key !== "name" && key !== "metadata")),
-    )
-    .toSorted((a, b) => (String(a.id) < String(b.id) ? -1 : 1));
-  return normaliseTranscript({ messages: known as unknown as Message[], state });
+  const known = structuredClone(messages).toSorted((a, b) => (a.id < b.id ? -1 : 1));
+  for (const message of known) for (const member of ["name", "metadata"]) Reflect.deleteProperty(message, member);
+  return normaliseTranscript({ messages: known, state });
 }
 
 const PLACES = 11;
