@@ -269,6 +269,23 @@ describe("a leg that ends with subagents open", () => {
     ]);
   });
 
+  it("waits for the branches that go on, however many questions another one asks at once", async () => {
+    const events = await run((ctx) =>
+      ctx.parallel<unknown>([
+        (lane) =>
+          lane.subagent({ name: "a" }, (sub) =>
+            Promise.all([sub.interrupt({ id: "p", message: "?" }), sub.interrupt({ id: "q", message: "?" })]),
+          ),
+        async (lane) => {
+          await new Promise((resolve) => setImmediate(resolve));
+          lane.say("I was not done.");
+        },
+      ]),
+    );
+    expect(events).toContainEqual(expect.objectContaining({ delta: "I was not done." }));
+    expect(events.at(-1)).toMatchObject({ outcome: { interrupts: [{ id: "p" }, { id: "q" }] } });
+  });
+
   it("in a failure: they fail with it", async () => {
     const events = await run(async (ctx) => {
       ctx.subagent({ name: "a" });

@@ -1,5 +1,4 @@
 /** Subagents over real HTTP: what the published clients hold, also when they come back in the middle. */
-import type { Message } from "@ag-ui/core";
 import { agent, type RunContext } from "perdure";
 import { normaliseTranscript } from "perdure/log";
 import type { AGUIEvent } from "perdure/protocol";
@@ -185,6 +184,11 @@ describe.each(versions)("the published client %s", (version) => {
   });
 });
 
+function interruptsOf(events: readonly AGUIEvent[]) {
+  const last = events.at(-1);
+  return last?.type === "RUN_FINISHED" && last.outcome?.type === "interrupt" ? last.outcome.interrupts : [];
+}
+
 describe("on the wire", () => {
   const steps = agent({
     name: "steps",
@@ -208,6 +212,32 @@ describe("on the wire", () => {
     ]);
   });
 
+  it("the run that goes on begins a subagent anew, under a new id, but for one that was named", async () => {
+    const { url } = await serving([
+      agent({
+        name: "asks",
+        async run(ctx) {
+          ctx.subagent({ name: "a" }).end();
+          using _b = ctx.subagent({ name: "b", id: "b" });
+          if (!ctx.isResume) await ctx.interrupt({ id: "q", message: "?" });
+          return "done";
+        },
+      }),
+    ]);
+    const body = fresh({ messages: [says("u", "go")] });
+    const legs = [eventsOf((await ask(`${url}/agents/asks`, { body: JSON.stringify(body) })).text)];
+    const resume = interruptsOf(legs[0] ?? []).map(({ id }) => ({ interruptId: id, status: "resolved" }));
+    const again = { ...body, runId: "r2", messages: [], resume };
+    legs.push(eventsOf((await ask(`${url}/agents/asks`, { body: JSON.stringify(again) })).text));
+    const begun = legs.map((events) =>
+      events.flatMap((event) => (event.type === "SUBAGENT_STARTED" ? [event.subagentRunId] : [])),
+    );
+    expect(withoutUids(begun)).toEqual([
+      ["#1:s0", "b"],
+      ["#1:s1", "b"],
+    ]);
+  });
+
   it("an open question of a subagent names it, in the prelude and in the inbox's stream", async () => {
     const { url } = await serving([
       agent({
@@ -218,12 +248,8 @@ describe("on the wire", () => {
     const body = fresh({ messages: [says("u", "go")] });
     const first = eventsOf((await ask(`${url}/agents/asks`, { body: JSON.stringify(body) })).text);
     const again = eventsOf((await ask(`${url}/threads/${body.threadId}/stream`, { method: "GET" })).text);
-    const interrupts = (events: AGUIEvent[]) => {
-      const last = events.at(-1);
-      return last?.type === "RUN_FINISHED" && last.outcome?.type === "interrupt" ? last.outcome.interrupts : [];
-    };
-    expect(interrupts(first)).toMatchObject([{ subagentRunId: "a" }]);
-    expect(interrupts(again)).toEqual(interrupts(first));
+    expect(interruptsOf(first)).toMatchObject([{ subagentRunId: "a" }]);
+    expect(interruptsOf(again)).toEqual(interruptsOf(first));
     expect(again).toContainEqual(
       expect.objectContaining({ name: "perdure.interrupt", value: expect.objectContaining({ subagentRunId: "a" }) }),
     );
@@ -232,7 +258,7 @@ describe("on the wire", () => {
       {
         type: "SUBAGENT_FINISHED",
         subagentRunId: "a",
-        outcome: { type: "suspended", interruptIds: interrupts(first).map(({ id }) => id) },
+        outcome: { type: "suspended", interruptIds: interruptsOf(first).map(({ id }) => id) },
       },
     ]);
   });

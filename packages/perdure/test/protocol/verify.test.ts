@@ -360,6 +360,10 @@ describe("a step", () => {
     verify(open, stepEnd("s1"));
     verify(verify(verify(open, stepEnd("s2"), "a"), stepEnd("s1"), "a"), stepEnd("s3"), "b");
   });
+  test("of one owner nests for itself, also where one lane passes on the work of several", () => {
+    const open = [step("s", "x"), step("s", "y")].reduce((wire, one) => verify(wire, one, "a"), play([started()]));
+    verify(verify(open, stepEnd("s", "x"), "a"), stepEnd("s", "y"), "a");
+  });
 });
 
 describe("a subagent", () => {
