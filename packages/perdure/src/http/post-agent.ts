@@ -94,6 +94,7 @@ const explanations: Readonly<Record<string, string>> = {
   INTERRUPT_ANSWERED: "somebody has answered already, with something else",
   INTERRUPT_NOT_FOUND: "no such interrupt is open in this thread",
   ANSWER_FORBIDDEN: "this answer is not yours to give",
+  STILL_RUNNING: "what was said not to be done still runs; say it when that has ended",
   ANSWER_INVALID: "the answer does not fit what was asked for",
 };
 

@@ -3,12 +3,14 @@ import type { Interrupt } from "../log/entries.ts";
 import { isOperators } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
 import { validateSync } from "../protocol/validate.ts";
+import type { Path, Uid } from "../protocol/words.ts";
 import type { Answer, Answered, EventStore } from "../store/store.ts";
 import { answerSchema } from "./answer-schemas.ts";
+import { readDid } from "./interrupts.ts";
 
 export interface AnswerProblem {
-  readonly status: 403 | 422;
-  readonly code: "ANSWER_FORBIDDEN" | "ANSWER_INVALID";
+  readonly status: 403 | 409 | 422;
+  readonly code: "ANSWER_FORBIDDEN" | "STILL_RUNNING" | "ANSWER_INVALID";
   readonly details: Json;
 }
 
@@ -18,26 +20,42 @@ const ANSWER_SCOPE = "answer";
 /** Stands for all of them. */
 export const EVERY_SCOPE = "*";
 
+/** Whether a write's own body may still show whether it was applied. */
+export type MayLand = (question: Interrupt) => boolean;
+
 /** @returns why a `resume` entry may not answer it, or undefined */
-export function resumeProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
+export function resumeProblem(question: Interrupt, answer: Answer, mayLand: MayLand): AnswerProblem | undefined {
   if (isOperators(question)) return forbidden(question, "it waits for an operator, who answers it in the inbox");
-  return answerProblem(question, answer);
+  return answerProblem(question, answer, mayLand);
 }
 
-/** Answers a question from the inbox. @returns what is wrong with the answer, if anything */
+/**
+ * Answers a question from the inbox.
+ *
+ * @param mayLand - default: nobody drives, so nothing does
+ * @returns what is wrong with the answer, if anything
+ */
 export async function answerQuestion(
   store: EventStore,
   answer: Answer,
+  mayLand: (run: Uid, path: Path) => boolean = () => false,
 ): Promise<Answered | (AnswerProblem & { readonly is: "refused" })> {
   const question = await store.question(answer.interrupt);
   // What the client's own tool says comes with the client's next request.
   if (question === null || question.interrupt.kind === "client-tool") return { is: "none" };
-  const problem = question.closed === null ? answerProblem(question.interrupt, answer) : undefined;
+  const problem =
+    question.closed === null
+      ? answerProblem(question.interrupt, answer, ({ path }) => mayLand(question.uid, path))
+      : undefined;
   return problem === undefined ? await store.answer(answer) : { ...problem, is: "refused" };
 }
 
 /** @returns why the answer is refused, or undefined */
-export function answerProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
+export function answerProblem(
+  question: Interrupt,
+  answer: Answer,
+  mayLand: MayLand = () => false,
+): AnswerProblem | undefined {
   const { scopes } = answer.by;
   if (isOperators(question) && question.kind !== "poisoned") {
     return forbidden(question, "it waits for an operator, not for an answer");
@@ -53,9 +71,19 @@ export function answerProblem(question: Interrupt, answer: Answer): AnswerProble
     return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
   }
   const validated = validateSync(answerSchema(question.schema), answer.payload ?? null);
-  if (validated.ok) return undefined;
+  if (validated.ok) return isTooEarly(question, answer, mayLand) ? tooEarly(question) : undefined;
   const issues = validated.issues.map(({ path, message }) => ({ path, message }));
   return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
+}
+
+/** "Not done" of a write that goes on: it would be believed even if that does it, and this process dies before it says so. */
+function isTooEarly(question: Interrupt, { payload }: Answer, mayLand: MayLand): boolean {
+  return question.kind === "unknown-write" && readDid(payload).did === "no" && mayLand(question);
+}
+
+function tooEarly({ id }: Interrupt): AnswerProblem {
+  const why = "the write still runs; say that it was not done when it has ended, if the question is still open then";
+  return { status: 409, code: "STILL_RUNNING", details: { interrupt: id, why } };
 }
 
 function forbidden(question: Interrupt, why: string): AnswerProblem {

@@ -59,13 +59,19 @@ export function suspensionQuestion(
   };
 }
 
-export function unknownWriteQuestion(run: RunState, call: LoopCall, tool: DynTool | undefined): Interrupt {
+/** @param isRunning - its body has outrun its time and goes on */
+export function unknownWriteQuestion(
+  run: RunState,
+  call: LoopCall,
+  tool: DynTool | undefined,
+  isRunning: boolean,
+): Interrupt {
   const common = question(run, call, "unknown-write", null);
   return {
     ...common,
     kind: "unknown-write",
     reason: "perdure:unknown_write",
-    message: `tool \`${call.name}\` may have been applied; answer interrupt ${common.id}: did yes, no or unknown`,
+    message: `tool \`${call.name}\` may have been applied; answer interrupt ${common.id}: did yes, no or unknown${isRunning ? ", and no only when it has ended: it still runs" : ""}`,
     schema: unknownWriteSchema(tool?.outputSchema ?? null),
     audience: null,
   };

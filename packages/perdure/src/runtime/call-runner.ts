@@ -325,8 +325,11 @@ export class CallRunner {
   #settledEnd(how: Settle, tool: DynTool | undefined, input: Json): StepEnd {
     switch (how.by) {
       case "answer":
-      case "late":
         return this.okWithoutBody(tool, input, how.output);
+      case "late":
+        return how.invalid === undefined
+          ? this.okWithoutBody(tool, input, how.output)
+          : { status: "error", error: this.#recorded(how.invalid), applied: "yes", output: how.output };
       case "error":
         return { status: "error", error: how.error, applied: how.applied };
       case "cancel":

@@ -170,7 +170,7 @@ function standing(run: RunState, call: LoopCall, now: Now): Standing {
 function afterLeftBehind(call: LoopCall, found: Standing, { leftBehind, live, at }: Now): Standing {
   const left = leftBehind.get(call.path);
   if (left === undefined || found.is === "done" || live.has(call.path)) return found;
-  if (left.is === "landed") return ready(settle(call, { by: "late", output: left.output }));
+  if (left.is === "landed") return ready(settle(call, { ...left, by: "late" }));
   if (found.is !== "ready" || (left.is === "ended" && at >= left.clearAt)) return found;
   const { start } = found;
   if (start.start === "judge" && left.is === "running") return ready({ ...start, isRunning: true });

@@ -88,7 +88,10 @@ export class Engine {
   readonly #giveUp = new AbortController();
   readonly #driving = new Map<Uid, Promise<void>>();
   readonly #suspects = new SuspectTurn();
-  readonly #writes = new RunningWrites(() => this.#now());
+  readonly #writes = new RunningWrites(
+    () => this.#now(),
+    (uid) => this.#landed(uid),
+  );
   /** Runs that were lost here and have not come to a rest here since: in which epochs. */
   readonly #lost = new Map<Uid, ReadonlySet<number>>();
   #opened: Promise<void> | undefined;
@@ -156,6 +159,7 @@ export class Engine {
         if (last !== undefined && view.run?.head !== newest?.head) return { is: "refuse", ...STALE };
         return meaning(view, {
           ...{ input, principal, shown },
+          mayLand: ({ path }) => view.run !== null && this.#writes.mayLand(view.run.uid, path),
           emptyRequest: agent.emptyRequest ?? "hydrate",
           first: (added) =>
             this.#firstEntries({ agent, key, turn: (view.run?.turn ?? 0) + 1, added, input, principal, state, shown }),
@@ -169,7 +173,7 @@ export class Engine {
 
   async answer(answer: Answer): ReturnType<typeof answerQuestion> {
     await this.open();
-    return await answerQuestion(this.store, answer);
+    return await answerQuestion(this.store, answer, (run, path) => this.#writes.mayLand(run, path));
   }
 
   async cancel(uid: Uid, by: string): Promise<"put" | "finished" | "none"> {
@@ -213,6 +217,12 @@ export class Engine {
     });
     await Promise.race([Promise.all(this.#driving.values()), late]);
     clearTimeout(timer);
+  }
+
+  /** A write has ended that its run rests for: what it brought counts at once, and not only when a human has spoken. */
+  #landed(uid: Uid): void {
+    if (this.#stop.signal.aborted) return;
+    this.store.wake(uid).catch((error: unknown) => this.#report(error, { agent: "", threadId: "", runId: uid }));
   }
 
   #firstEntries(start: {

@@ -54,7 +54,7 @@ export class Judge {
       if (session.state.cancelled) return await runner.settle(call, { by: "cancel" });
       return await runner.attempt(attemptAgain(call, step), signal);
     }
-    this.#ask(call, tool, input);
+    this.#ask(call, tool, input, isRunning);
   }
 
   /** Asks as often as the tool may be tried: looking something up changes nothing. */
@@ -91,14 +91,14 @@ export class Judge {
   /** Leaves the question about a write to whoever finds it in the inbox, or needs its key. */
   leave(call: LoopCall): void {
     const tool = this.options.agent.loop.tool(call.name);
-    this.#ask(call, tool, editedArguments(this.session.state.steps.get(call.path)) ?? call.input);
+    this.#ask(call, tool, editedArguments(this.session.state.steps.get(call.path)) ?? call.input, false);
   }
 
-  #ask(call: LoopCall, tool: DynTool | undefined, input: Json): void {
+  #ask(call: LoopCall, tool: DynTool | undefined, input: Json, isRunning: boolean): void {
     const { session } = this;
     const claim = tool === undefined ? undefined : claimChange(session.state, call, tool, input, "unknown");
     session.add(
-      session.opening(unknownWriteQuestion(session.state, call, tool)),
+      session.opening(unknownWriteQuestion(session.state, call, tool, isRunning)),
       claim === undefined ? {} : { claims: [claim] },
     );
   }

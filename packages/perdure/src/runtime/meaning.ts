@@ -10,7 +10,7 @@ import type { Message, RunAgentInput, ToolMessage, UserMessage } from "../protoc
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
 import { type Answer, type Closed, covers, type Meaning, type Reply, type ThreadView } from "../store/store.ts";
-import { resumeProblem } from "./answers.ts";
+import { type MayLand, resumeProblem } from "./answers.ts";
 import { isTranscript } from "./is-transcript.ts";
 
 export interface MeaningRequest {
@@ -18,6 +18,7 @@ export interface MeaningRequest {
   readonly principal: Principal;
   /** What the thread shows while no leg of it is open. */
   readonly shown: readonly Message[];
+  readonly mayLand: MayLand;
   /** Whether a request without a message starts a run on a thread that has had one. */
   readonly emptyRequest: "hydrate" | "run";
   /** The first entries of a new run, should it come to that. */
@@ -92,7 +93,7 @@ interface Replies {
 }
 
 /** The answers that take effect; refused as a whole when one of them may not. */
-function readReplies(view: ThreadView, { input, principal }: MeaningRequest): Replies | Refused {
+function readReplies(view: ThreadView, { input, principal, mayLand }: MeaningRequest): Replies | Refused {
   const open = new Map(
     view.open.map((question) => [
       question.kind === "client-tool" ? (question.toolCallId ?? question.id) : question.id,
@@ -111,7 +112,7 @@ function readReplies(view: ThreadView, { input, principal }: MeaningRequest): Re
     if (question !== undefined && question.kind !== "client-tool") {
       if (answers.some(({ interrupt }) => interrupt === interruptId))
         return refuse(422, "ANSWER_INVALID", { interrupt: interruptId, why: "it is answered twice in this request" });
-      const problem = resumeProblem(question, answer);
+      const problem = resumeProblem(question, answer, mayLand);
       if (problem) return refuse(problem.status, problem.code, problem.details);
       answers.push(answer);
       continue;

@@ -4,20 +4,35 @@
  */
 import type { Json } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
+import { InvalidOutput } from "../tool/errors.ts";
+import type { LateOutput } from "./settle.ts";
 
 /** What is known of a body whose outcome was not recorded. */
 export type LeftBehind =
   | { readonly is: "running" }
   /** It was applied after all. */
-  | { readonly is: "landed"; readonly output: Json }
+  | ({ readonly is: "landed" } & LateOutput)
   /** Nothing of it can land any more from then on. Milliseconds since the epoch. */
   | { readonly is: "ended"; readonly clearAt: number };
 
+/** A body, whatever has become of its step. */
+interface WriteBody {
+  readonly run: Uid;
+  readonly path: Path;
+  /** Nothing of it can land any more from then on. Milliseconds since the epoch. */
+  clearAt: number;
+}
+
 export class RunningWrites {
+  readonly #bodies = new Set<WriteBody>();
   readonly #left = new Map<Uid, Map<Path, LeftBehind>>();
   readonly #wakes = new Map<Uid, () => void>();
 
-  constructor(private readonly now: () => number) {}
+  /** @param landed - called when a body has brought its output and nobody drives its run */
+  constructor(
+    private readonly now: () => number,
+    private readonly landed: (run: Uid) => void,
+  ) {}
 
   /** @param settle - milliseconds */
   begin(
@@ -28,15 +43,22 @@ export class RunningWrites {
   ): void {
     const running: LeftBehind = { is: "running" };
     this.#set(run, path, running);
+    for (const old of this.#bodies) if (old.clearAt <= this.now()) this.#bodies.delete(old);
+    const known: WriteBody = { run, path, clearAt: Number.POSITIVE_INFINITY };
+    this.#bodies.add(known);
     const end = (left: LeftBehind): void => {
+      known.clearAt = this.now() + settle;
       if (this.of(run).get(path) !== running) return;
       this.#set(run, path, left);
-      this.#wakes.get(run)?.();
+      const wake = this.#wakes.get(run);
+      if (wake !== undefined) wake();
+      else if (left.is === "landed") this.landed(run);
     };
     const ended = (): void => end({ is: "ended", clearAt: this.now() + settle });
     body.then(
       (outcome) => (outcome.type === "output" ? end({ is: "landed", output: outcome.output }) : ended()),
-      ended,
+      (error: unknown) =>
+        error instanceof InvalidOutput ? end({ is: "landed", output: error.kept, invalid: error }) : ended(),
     );
   }
 
@@ -56,8 +78,17 @@ export class RunningWrites {
   watch(run: Uid, wake: () => void): () => void {
     this.#wakes.set(run, wake);
     return () => {
-      if (this.#wakes.get(run) === wake) this.#wakes.delete(run);
+      if (this.#wakes.get(run) !== wake) return;
+      this.#wakes.delete(run);
+      // It may have come behind the last look.
+      if ([...this.of(run).values()].some(({ is }) => is === "landed")) this.landed(run);
     };
+  }
+
+  /** Whether what a body of a step does may still come to light: then nobody can say that it did nothing. */
+  mayLand(run: Uid, path: Path): boolean {
+    if (this.of(run).get(path)?.is === "landed") return true;
+    return [...this.#bodies].some((body) => body.run === run && body.path === path && this.now() < body.clearAt);
   }
 
   #set(run: Uid, path: Path, left: LeftBehind): void {

@@ -86,6 +86,10 @@ export class EmbeddedStore implements EventStore {
     return this.#transact("now", (tx) => transactions.put(tx, uid, by, item));
   }
 
+  wake(uid: Uid): Promise<void> {
+    return this.#transact("now", (tx) => transactions.wakeUp(tx, uid));
+  }
+
   claim(owner: string): Promise<Lease | null> {
     return this.#transact("now", (tx) => transactions.claim(tx, owner));
   }

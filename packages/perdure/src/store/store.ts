@@ -297,6 +297,8 @@ export interface EventStore {
   /** @returns `finished`: too late, nothing was put; `none`: no such run @throws PayloadTooLargeError when the payload is over 4 MiB */
   put(uid: Uid, by: string, item: Outside): Promise<"put" | "finished" | "none">;
 
+  /** What a run that rests waits for has come about elsewhere: it may be claimed now. Nothing happens to one that has ended. */
+  wake(uid: Uid): Promise<void>;
   /** The run that has been ready longest and has no valid lease, under the next epoch. */
   claim(owner: string): Promise<Lease | null>;
   /** When the next run becomes ready or the next lease of a ready run expires, in ms. In the past: now. */

@@ -118,6 +118,11 @@ export function wakeForDeployment(tx: Tx): number {
   return runs.length;
 }
 
+export function wakeUp(tx: Tx, uid: Uid): void {
+  const run = tx.rows.run(uid);
+  if (run !== null && run.outcome === null) wake(tx, run);
+}
+
 /** Makes a run claimable now; one that is being driven stays so, but for its hint. */
 function wake(tx: Tx, run: RunRow): void {
   const readyAt = run.readyAt === null ? tx.at : Math.min(run.readyAt, tx.at);

@@ -29,7 +29,7 @@ export function never<T>(): Promise<T> {
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** The operations that change what the store holds. */
-const COMMITS = new Set<PropertyKey>(["append", "post", "answer", "put", "claim"]);
+const COMMITS = new Set<PropertyKey>(["append", "post", "answer", "put", "wake", "claim"]);
 
 const OWNER = "driver";
 

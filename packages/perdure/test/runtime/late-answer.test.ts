@@ -48,6 +48,35 @@ async function cancelled() {
 }
 
 describe("a question that a cancelled run left open", () => {
+  it('takes no "not done" while the write still runs: a later run that got its key would do it beside that', async () => {
+    let land = (): void => {};
+    const landing = new Promise<void>((resolve) => {
+      land = resolve;
+    });
+    const pay = tool({
+      ...{ name: "pay", description: "Pays, in its own time.", effect: "write", settle: 0, timeout: 20 },
+      input: z.object({}),
+      idempotencyKey: () => ["pay"],
+      call: () => landing,
+    });
+    const desk = agent({ name: "desk", model: scriptedModel([{ calls: [{ name: "pay", input: {} }] }]), tools: [pay] });
+    const runtime = createRuntime({ agents: [desk], onError: () => {} });
+    const ask = asking(runtime);
+    await ask("/agents/desk", saying("Pay."));
+    const [question] = JSON.parse((await ask("/inbox")).text).interrupts as { id: string; run: string }[];
+    await ask(`/runs/${question?.run}/cancel`, {});
+    const state = async () => JSON.parse((await ask("/runs")).text).runs[0].state;
+    await expect.poll(state).toBe("cancelled");
+
+    const no = () => ask(`/inbox/${question?.id}`, { status: "resolved", payload: { did: "no" } });
+    const refused = await no();
+    expect(refused).toMatchObject({ status: 409 });
+    expect(JSON.parse(refused.text)).toMatchObject({ error: { code: "STILL_RUNNING" } });
+    land();
+    await expect.poll(async () => (await no()).status).toBe(200);
+    await runtime.close();
+  });
+
   it("stays in the inbox, and the call's result says that nobody knows", async () => {
     const { runtime, inbox, kinds } = await cancelled();
     expect(await inbox()).toHaveLength(1);

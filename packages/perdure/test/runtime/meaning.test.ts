@@ -89,6 +89,7 @@ function mean(
     principal: by,
     shown: thread.shown ?? (input.messages ?? []).filter(({ id }) => thread.holds?.includes(id)),
     emptyRequest,
+    mayLand: () => false,
     first: (added) => [{ kind: "memo", transformer: "added", value: added.messages.map(({ id }) => id) }],
   });
 }

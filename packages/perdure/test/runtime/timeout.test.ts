@@ -61,12 +61,22 @@ it.each([
   expect(ledger).toEqual(["paid"]);
 });
 
-/** A desk whose write outruns its time and lands, in spite of its signal, when it is told to. */
-function slowDesk(more: { readonly reconcile?: () => ReturnType<typeof notApplied>; readonly settle?: number }) {
+/** A desk whose write outruns its time and lands or fails, in spite of its signal, when it is told to. */
+function slowDesk({
+  receipt,
+  ...more
+}: {
+  readonly reconcile?: () => ReturnType<typeof notApplied>;
+  readonly settle?: number;
+  /** In place of the one that its schema asks for. */
+  readonly receipt?: unknown;
+}) {
   const ledger: string[] = [];
   let land = (): void => {};
-  const landing = new Promise<void>((resolve) => {
+  let fail = (): void => {};
+  const landing = new Promise<void>((resolve, reject) => {
     land = resolve;
+    fail = () => reject(new Error("connection reset"));
   });
   let attempts = 0;
   const pay = tool({
@@ -77,14 +87,18 @@ function slowDesk(more: { readonly reconcile?: () => ReturnType<typeof notApplie
       attempts++;
       if (attempts === 1) await landing;
       ledger.push("paid");
-      return { receipt: `R-${attempts}` };
+      return { receipt: (receipt ?? `R-${attempts}`) as string };
     },
   });
   const model = scriptedModel([{ calls: [{ name: "pay", input: {} }] }, { text: "Done." }]);
   const desk: Agent = agent({ name: "desk", model, tools: [pay] });
   const runtime = createRuntime({ agents: [desk], onError: () => {} });
   onTestFinished(() => runtime.close());
-  return { ask: asking(runtime), ledger, land, attempts: () => attempts };
+  const ask = asking(runtime);
+  const inbox = async () =>
+    (JSON.parse((await ask("/inbox")).text) as { interrupts: { id: string; message: string }[] }).interrupts;
+  const state = async () => (JSON.parse((await ask("/runs")).text) as { runs: { state: string }[] }).runs[0]?.state;
+  return { ask, ledger, land, fail, attempts: () => attempts, inbox, state };
 }
 
 it('a reconcile\'s "not applied" is not believed while the write itself still runs here: a human is asked', async () => {
@@ -96,21 +110,60 @@ it('a reconcile\'s "not applied" is not believed while the write itself still ru
   await expect.poll(() => ledger).toEqual(["paid"]);
 });
 
-it('a human\'s "no" waits for the write that still runs here, and what that brings counts', async () => {
-  const { ask, ledger, land, attempts } = slowDesk({});
+it("what a write brings counts at once while a human is asked, and nobody has to speak", async () => {
+  const { ask, ledger, land, inbox, state } = slowDesk({});
   await ask("/agents/desk", saying("Pay."));
-  const { interrupts } = JSON.parse((await ask("/inbox")).text) as { interrupts: { id: string }[] };
-  const no = { status: "resolved", payload: { did: "no" } };
-  expect((await ask(`/inbox/${interrupts[0]?.id}`, no)).status).toBe(200);
-  await new Promise((resolve) => setTimeout(resolve, 50));
-  expect(attempts()).toBe(1);
+  const [question] = await inbox();
+  expect(question?.message).toContain("it still runs");
   land();
-  await expect.poll(() => attempts()).toBe(1);
-  await expect
-    .poll(async () => JSON.parse((await ask("/runs")).text) as object)
-    .toMatchObject({ runs: [{ state: "success" }] });
+  await expect.poll(state).toBe("success");
   expect(ledger).toEqual(["paid"]);
+  expect(await inbox()).toEqual([]);
+  // Whoever still shows the question lays it aside, or is told that it is closed.
+  const late = { status: "resolved", payload: { did: "unknown" } };
+  expect(await ask(`/inbox/${question?.id}`, late)).toMatchObject({ status: 409 });
+  expect(await ask(`/inbox/${question?.id}`, { status: "cancelled" })).toMatchObject({ status: 200 });
 });
+
+it("a write whose late output cannot be recorded was applied all the same: nobody is asked any more, and it never runs again", async () => {
+  const { ask, ledger, land, attempts, inbox, state } = slowDesk({ receipt: 7 });
+  await ask("/agents/desk", saying("Pay."));
+  expect(await inbox()).toHaveLength(1);
+  land();
+  await expect.poll(state).toBe("success");
+  expect(await inbox()).toEqual([]);
+  const [{ uid } = { uid: "" }] = (JSON.parse((await ask("/runs")).text) as { runs: { uid: string }[] }).runs;
+  expect((await ask(`/runs/${uid}/log`)).text).toContain('"code":"OUTPUT_INVALID"');
+  expect(ledger).toEqual(["paid"]);
+  expect(attempts()).toBe(1);
+});
+
+it.each(["the inbox", "a resume"] as const)(
+  'a human\'s "no" is refused in %s while the write still runs here: were this process to die then, it would be done twice',
+  async (where) => {
+    const { ask, ledger, fail, attempts, inbox, state } = slowDesk({});
+    await ask("/agents/desk", saying("Pay."));
+    const [{ id } = { id: "" }] = await inbox();
+    const says = (payload: object, n: number) =>
+      where === "the inbox"
+        ? ask(`/inbox/${id}`, { status: "resolved", payload })
+        : ask("/agents/desk", {
+            ...{ threadId: "t", runId: `r${n}`, messages: [] },
+            resume: [{ interruptId: id, status: "resolved", payload }],
+          });
+    const refused = await says({ did: "no" }, 2);
+    expect(refused).toMatchObject({ status: 409 });
+    expect(JSON.parse(refused.text)).toMatchObject({ error: { code: "STILL_RUNNING", details: { interrupt: id } } });
+    expect(await inbox()).toHaveLength(1);
+
+    // It ends without a word of what it has done: from then on a human may say so.
+    fail();
+    await expect.poll(async () => (await says({ did: "no" }, 3)).status).toBe(200);
+    await expect.poll(state).toBe("success");
+    expect(attempts()).toBe(2);
+    expect(ledger).toEqual(["paid"]);
+  },
+);
 
 it("a write that ends after its time is taken at its word, long before anybody would have been asked", async () => {
   const { ask, ledger, land } = slowDesk({ settle: 3_600_000 });

@@ -244,6 +244,16 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         expect(await store.claim("w1")).toMatchObject({ uid: "u2" });
       });
 
+      test("a run that is woken is claimed at once, one that has ended never, and nothing has come in", async () => {
+        const [one, two] = [await begin(store, "u1"), await begin(store, "u2")];
+        await append(one, [], { ends: parked });
+        await append(two, [legFinished(1), runFinished], { ends: parked });
+        for (const name of ["u1", "u2", "u3"]) await store.wake(uid(name));
+        expect(await store.claim("w1")).toMatchObject({ uid: "u1", epoch: 2 });
+        expect(await store.claim("w1")).toBeNull();
+        expect(await store.inbox(uid("u1"))).toEqual([]);
+      });
+
       test("a driver that opens again under its name has its leases void, and only its own", async () => {
         await begin(store, "u1", { owner: "w1" });
         await begin(store, "u2", { owner: "w2" });
