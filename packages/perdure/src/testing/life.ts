@@ -5,7 +5,7 @@
  * L2. A kill fires no signal. A body that was running runs on, with nobody to tell, to its end or to its next `cutHere()`; the next process
  * begins when the last one has come there.
  */
-import { createRuntimeFrom, type Runtime } from "../http/create-runtime.ts";
+import { createRuntimeFrom, type Runtime, type RuntimeOptions } from "../http/create-runtime.ts";
 import type { LoopAgent } from "../runtime/agent-definition.ts";
 import { instrumented } from "./instrumented.ts";
 import { type Commit, type Death, Mortal, never } from "./mortal-store.ts";
@@ -31,7 +31,8 @@ export class Life {
   readonly commits: Commit[] = [];
   #diedAt: { readonly place: Place; readonly nth: number } | undefined;
 
-  constructor(outside: Outside, fate: Fate | null, agent: LoopAgent) {
+  /** @param authorize - who asks; default: everybody is the one local principal */
+  constructor(outside: Outside, fate: Fate | null, agent: LoopAgent, authorize?: RuntimeOptions["authorize"]) {
     this.#outside = outside;
     this.#fate = fate;
     this.mortal = new Mortal(outside.nextStore(), fate !== null && "when" in fate ? fate : null);
@@ -44,6 +45,7 @@ export class Life {
       {
         agents: [instrumented(agent, this)],
         store: this.mortal.store,
+        ...(authorize && { authorize }),
         onError: (error) => this.reported.push(error),
       },
     );

@@ -3,10 +3,14 @@
  *
  * What is played is the real runtime behind its HTTP handler, and a front end that sends its request again whenever it was cut off.
  */
+
+import type { Reply } from "../emit/types.ts";
+import type { RuntimeOptions } from "../http/create-runtime.ts";
 import type { Entry } from "../log/entries.ts";
 import type { HeldByClient } from "../log/equal-transcripts.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Message, ResumeEntry } from "../protocol/events.ts";
+import { isJsonObject } from "../protocol/json.ts";
 import type { LoopAgent } from "../runtime/agent-definition.ts";
 import type { EventStore, Run } from "../store/store.ts";
 import { type EndOfLife, type Fate, Life, nameOf } from "./life.ts";
@@ -14,8 +18,24 @@ import type { Commit } from "./mortal-store.ts";
 import { type Disk, Outside } from "./outside.ts";
 import { patiently } from "./patience.ts";
 import type { Body, Place } from "./places.ts";
-import { callOf, type Look, type MatrixScript, questionOf, replyTo, resultOf, type ScriptTurn } from "./script.ts";
-import { type Asked, type Fetch, type Ran, ReducingClient, type ScriptClient } from "./script-client.ts";
+import {
+  callOf,
+  type Look,
+  type MatrixScript,
+  questionOf,
+  replyTo,
+  resultOf,
+  type ScriptQuestion,
+  type ScriptTurn,
+} from "./script.ts";
+import {
+  type Asked,
+  type Fetch,
+  type Ran,
+  ReducingClient,
+  RequestRefused,
+  type ScriptClient,
+} from "./script-client.ts";
 
 /** The world of one play. */
 export interface Stage<W> {
@@ -27,11 +47,31 @@ export interface Stage<W> {
   dispose(): void | Promise<void>;
 }
 
+/** What the client's user has said. */
+export interface Said {
+  readonly question: ScriptQuestion;
+  readonly reply: Reply;
+}
+
+/** Sends a request until a server has answered it. */
+export type Send = (path: string, init: RequestInit) => Promise<Response>;
+
+/** Whoever has a say in a play beside the client's user. */
+export interface Others {
+  /** The client shows these, and its user has not made up his mind. @param say - what he would say now */
+  before?(questions: readonly ScriptQuestion[], say: (question: ScriptQuestion) => Reply, send: Send): Promise<void>;
+  /** He has said it. */
+  after?(said: readonly Said[], send: Send): Promise<void>;
+}
+
 /** A conversation that can be played again and again. */
 export interface Story<W> {
   readonly script: MatrixScript<W>;
   stage(): Stage<W> | Promise<Stage<W>>;
   readonly disk: () => Disk;
+  readonly others?: (world: W) => Others;
+  /** Default: everybody is the one local principal. */
+  readonly authorize?: RuntimeOptions["authorize"];
   /** Who plays the front end. Default: a client of our own. */
   readonly client?: (agent: string, fetch: Fetch) => ScriptClient;
   /** How long nothing may happen, and how long a body may outlive its process. Milliseconds. */
@@ -102,6 +142,7 @@ class Play<W> {
   readonly #deaths: EndOfLife[] = [];
   readonly #leftBehind = new Map<string, Body>();
   readonly #look: Look<W>;
+  readonly #others: Others;
   #life: Life | undefined;
   #name = "";
   #isOver = false;
@@ -111,6 +152,7 @@ class Play<W> {
     this.#stage = stage;
     this.#outside = new Outside(disk);
     this.#fates = [...fates];
+    this.#others = story.others?.(stage.world) ?? {};
     this.#look = {
       world: stage.world,
       effects: () => stage.effects(),
@@ -169,7 +211,7 @@ class Play<W> {
       const agent = await this.#stage.agent();
       if (this.#isOver) throw this.#stuck("the play is over");
       this.#name = agent.name;
-      const life = new Life(this.#outside, this.#fates.shift() ?? null, agent);
+      const life = new Life(this.#outside, this.#fates.shift() ?? null, agent, this.#story.authorize);
       this.#life = life;
       await Promise.race([life.runtime.open(), life.mortal.died]);
     }
@@ -198,26 +240,30 @@ class Play<W> {
     const { script } = this.#story;
     const { tools = [] } = script;
     let number = before === undefined ? 1 : Number(before.runId.slice(1)) + 1;
-    let resume: ResumeEntry[] = [];
+    let said: readonly Said[] = [];
     for (;;) {
-      const asked: Asked = { runId: `r${number}`, resume, tools, turn };
-      const { questions, calls } = await this.#untilWhole(() => client.run(asked));
+      let asked: Asked = { runId: `r${number}`, resume: said.map(entryOf), tools, turn };
+      const { questions, calls } = await this.#untilWhole(
+        () => client.run(asked),
+        async () => {
+          const now = await this.#saidNow(said);
+          said = now ?? said;
+          asked = { ...asked, resume: said.map(entryOf) };
+          return now !== undefined;
+        },
+      );
+      if (said.length > 0) await this.#others.after?.(said, this.#send);
       if (questions.length === 0 && calls.length === 0) return asked;
       if (number > TRIES * ordinal) throw this.#stuck(`the client was asked ${TRIES} times in one turn`);
       number += 1;
       const { messages } = client.held;
       const asking = questions.map((interrupt) => questionOf(interrupt, messages));
-      const replies = asking.map((question) => [question.interrupt.id, replyTo(script, question, this.#look)] as const);
-      if (replies.some(([, reply]) => reply === "cancel-run")) await this.#cancel();
-      resume = replies.map(([interruptId, reply]) => {
-        const { status, payload } =
-          reply === "cancel-run" ? { status: "cancelled" as const, payload: undefined } : reply;
-        return { interruptId, status, ...(payload !== undefined && { payload }) };
-      });
-      for (const [i, question] of asking.entries()) {
-        const { interruptId, ...reply } = resume[i] as ResumeEntry;
-        if (script.inInbox?.(question, this.#look))
-          await this.#post(`/inbox/${encodeURIComponent(interruptId)}`, reply);
+      if (asking.length > 0) await this.#others.before?.(asking, (question) => this.#reply(question).reply, this.#send);
+      const replies = asking.map((question) => ({ question, ...this.#reply(question) }));
+      if (replies.some(({ cancelsRun }) => cancelsRun)) await this.#cancel();
+      said = replies;
+      for (const { question, reply } of said) {
+        if (script.inInbox?.(question, this.#look)) await this.#post(inboxOf(question), reply);
       }
       for (const id of calls) {
         const call = callOf(messages, id);
@@ -227,20 +273,30 @@ class Play<W> {
     }
   }
 
-  /** Sends a request until its answer has an end. */
-  async #untilWhole(send: () => Promise<Ran>): Promise<Exclude<Ran, "cut">> {
+  /**
+   * Sends a request until its answer has an end.
+   *
+   * @param reconsider - called when it was refused @returns whether something else is to be sent now
+   */
+  async #untilWhole(send: () => Promise<Ran>, reconsider?: () => Promise<boolean>): Promise<Exclude<Ran, "cut">> {
+    let refused: RequestRefused | undefined;
     for (let tries = 0; tries < TRIES; tries++) {
       const life = await this.#alive();
-      const ran = await send();
+      refused = undefined;
+      const ran = await send().catch((error: unknown) => {
+        if (!(error instanceof RequestRefused)) throw error;
+        refused = error;
+        return "cut" as const;
+      });
       if (ran !== "cut") {
         await this.#alive();
         return ran;
       }
       // Else the request failed although its server lives.
-      if (!life.mortal.isDead && !(await this.#letGoOn(life)))
-        throw this.#stuck("a request failed while its server lived", life.reported);
+      if (life.mortal.isDead || (await this.#letGoOn(life)) || (await reconsider?.())) continue;
+      throw refused ?? this.#stuck("a request failed while its server lived", life.reported);
     }
-    throw this.#stuck(`the client has sent one request ${TRIES} times and is not done`);
+    throw refused ?? this.#stuck(`the client has sent one request ${TRIES} times and is not done`);
   }
 
   /** The operator has found out what took three processes down. @returns whether he was asked */
@@ -257,18 +313,62 @@ class Play<W> {
     return poisoned.length > 0;
   }
 
+  /**
+   * What is to be said of questions, some of which something else may have closed: a write that ended after all closes its own. Whoever says
+   * that a write was not done while it still runs looks again when it has ended. Undefined when nothing like that has happened.
+   */
+  async #saidNow(said: readonly Said[]): Promise<readonly Said[] | undefined> {
+    const now: Said[] = [];
+    let isNews = false;
+    // What has just ended is not written down yet.
+    await new Promise((resolve) => setImmediate(resolve));
+    for (const { question, reply } of said) {
+      const isClosed = await this.#isClosed(question);
+      isNews ||= isClosed ? reply.status !== "cancelled" : saysNo(reply);
+      if (isClosed) now.push({ question, reply: { status: "cancelled" } });
+      else if (saysNo(reply) && (await this.#hasRun(question))) now.push({ question, ...this.#reply(question) });
+      else now.push({ question, reply });
+    }
+    return isNews ? now : undefined;
+  }
+
+  #reply(question: ScriptQuestion): { readonly reply: Reply; readonly cancelsRun: boolean } {
+    const reply = replyTo(this.#story.script, question, this.#look);
+    const cancelsRun = reply === "cancel-run";
+    return { reply: cancelsRun ? { status: "cancelled" } : reply, cancelsRun };
+  }
+
+  async #isClosed({ interrupt }: ScriptQuestion): Promise<boolean> {
+    const asked = await (await this.#alive()).mortal.below.question(interrupt.id);
+    return asked !== null && asked.closed !== null;
+  }
+
+  /** Waits for the body that a question is about. @returns whether there was one */
+  async #hasRun({ interrupt }: ScriptQuestion): Promise<boolean> {
+    const asked = await (await this.#alive()).mortal.below.question(interrupt.id);
+    const runs = ({ running }: Life): boolean => running.some(({ step }) => step === asked?.interrupt.path);
+    if (asked === null || !runs(await this.#alive())) return false;
+    while (runs(await this.#alive())) await new Promise((resolve) => setImmediate(resolve));
+    return true;
+  }
+
   /** Until a server that lives has taken it. */
   async #post(path: string, body: object): Promise<void> {
+    const headers = { "content-type": "application/json" };
+    const response = await this.#send(path, { method: "POST", headers, body: JSON.stringify(body) });
+    if (!response.ok) throw this.#stuck(`the server refuses ${path}: ${response.status} ${await response.text()}`);
+  }
+
+  readonly #send: Send = async (path, init) => {
     for (let tries = 0; tries < TRIES; tries++) {
       const life = await this.#alive();
-      const headers = { "content-type": "application/json" };
-      const init = { method: "POST", headers, body: JSON.stringify(body) };
-      const response = await life.fetch(`http://localhost${path}`, init).catch(() => undefined);
-      if (response?.ok) return;
-      if (!life.mortal.isDead)
-        throw this.#stuck(`the server refuses ${path}: ${response?.status} ${await response?.text()}`);
+      const response = await life.fetch(`http://localhost${path}`, init).catch((error: unknown) => {
+        if (!life.mortal.isDead) throw error;
+      });
+      if (response !== undefined && !life.mortal.isDead) return response;
     }
-  }
+    throw this.#stuck(`${path} was asked for ${TRIES} times`);
+  };
 
   async #cancel(): Promise<void> {
     for (let tries = 0; tries < TRIES; tries++) {
@@ -339,4 +439,17 @@ class Play<W> {
       leftBehind: [...this.#leftBehind.values()],
     };
   }
+}
+
+function entryOf({ question, reply: { status, payload } }: Said): ResumeEntry {
+  return { interruptId: question.interrupt.id, status, ...(payload !== undefined && { payload }) };
+}
+
+/** That a write was not done. */
+function saysNo({ payload }: Reply): boolean {
+  return isJsonObject(payload) && payload.did === "no";
+}
+
+function inboxOf({ interrupt }: ScriptQuestion): string {
+  return `/inbox/${encodeURIComponent(interrupt.id)}`;
 }

@@ -488,6 +488,42 @@ describe("a script that does not fit", () => {
     expect(report.unexpected[0]?.found).toMatch(/unknown-write, tool `mail`/);
   });
 
+  test("whoever says that a write was not done while it still runs looks again when it has ended, and lays aside what it has answered itself", async () => {
+    for (const lands of [true, false]) {
+      const runs = new Map<Service, number>();
+      const late = (service: Service) =>
+        tool({
+          ...{
+            name: "late",
+            description: "Outruns its time.",
+            effect: "write",
+            settle: 0,
+            timeout: 20,
+            input: orderId,
+          },
+          async call({ orderId: id }, { signal }) {
+            const run = (runs.get(service) ?? 0) + 1;
+            runs.set(service, run);
+            if (run === 1) {
+              await new Promise((resolve) => signal.addEventListener("abort", resolve));
+              for (let i = 0; i < 100; i++) await new Promise((resolve) => setImmediate(resolve));
+              if (!lands) throw new Error("connection reset");
+            }
+            service.done.push(`late ${id}`);
+            return {};
+          },
+        });
+      const no = { kind: "unknown-write", reply: { status: "resolved", payload: { did: "no" } } } as const;
+      const report = await crashMatrix(
+        (service: Service) => desk([late(service)], [calls(["late", { orderId: "1" }]), done]),
+        { ...served, script: { answers: [no] }, cuts: () => false },
+      );
+      expect(report.unexpected).toEqual([]);
+      // Once in its own time, or once again when a human could say that it was not done.
+      expect(new Set(runs.values())).toEqual(new Set([lands ? 1 : 2]));
+    }
+  });
+
   test("an answer that the server refuses is an error with its words", async () => {
     const report = crashMatrix(
       (service: Service) => desk([refund(service)], [calls(["refund", { orderId: "1", cents: 9_000 }]), done]),
