@@ -1,25 +1,44 @@
-/** Random agents: turns of calls of every effect, which fail, ask, suspend and publish, in a world that dies and is answered anywhere. */
+/**
+ * Random agents: turns of calls of every effect, which fail, ask, suspend, publish, outrun their time and end late, in a world that dies and is
+ * answered anywhere. Everything that is to be the same after a death is data here, or stands in the ledger.
+ */
 import fc from "fast-check";
 import { z } from "zod";
 import { agent } from "../../src/agent/agent.ts";
-import type { Reply } from "../../src/emit/types.ts";
-import { applied, HandlerError, notApplied, suspend, tool } from "../../src/index.ts";
+import { applied, HandlerError, notApplied, suspend, tool, unknown } from "../../src/index.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
 import type { Fate } from "../../src/testing/life.ts";
-import type { ScriptQuestion } from "../../src/testing/script.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
-import type { ToolDefinition } from "../../src/tool/definition.ts";
-import type { Story, World } from "./world.ts";
+import type { ToolContext, ToolDefinition } from "../../src/tool/definition.ts";
+import { type Crowd, OFFICER, randomCrowd } from "./random-people.ts";
+import { RandomWorld } from "./random-world.ts";
+import type { World } from "./world.ts";
 
-/** How a call behaves. Everything that is to be the same after a death is data here, or stands in the ledger. */
+/** A body that outruns its time. */
+export interface Outrun {
+  /** Whether it does what it is for: before its deadline, behind it, or not at all this time. */
+  readonly acts: "before" | "behind" | "never";
+  /** What it makes of its signal: it heeds it at once, or ignores it and ends later, or never. */
+  readonly ends: "heeding" | "output" | "not applied" | "error" | "never";
+  /** Turns of the event loop between its deadline and its late end. */
+  readonly turns: number;
+  /** Effects that a human may have to be asked about outrun their time once. */
+  readonly often: "once" | "always";
+}
+
+/** How a call behaves. */
 export interface CallPlan {
   readonly effect: "read" | "idempotent" | "write";
   readonly key: boolean;
-  readonly reconcile: boolean;
+  readonly parallel: boolean;
+  readonly reconcile: "none" | "looks" | "cannot tell" | "fails" | "lies";
   readonly approval: "none" | "approve" | "reject" | "edit";
+  /** Whether the approval asks for a scope. */
+  readonly audience: boolean;
   readonly suspends: "no" | "resume" | "answer";
   /** What its first attempt that gets there fails with; `for ever`: every attempt. */
   readonly fails: "no" | "retryable" | "for ever" | "unknown, done" | "unknown, not done";
+  readonly outruns: Outrun | null;
   readonly publishes: boolean;
 }
 
@@ -30,25 +49,65 @@ export interface Plan {
     | { readonly when: "after" | "before"; readonly commits: number }
     | { readonly body: number }
   )[];
-  /** For each question, by its number: whether it is answered in the inbox first, and whether the human cannot tell about a write. */
-  readonly humans: readonly { readonly inInbox: boolean; readonly cannotTell: boolean }[];
+  /** Which appends the disk refuses, all lives counted: the driver loses its run, and its bodies run on beside the next one. */
+  readonly faults: readonly number[];
+  readonly crowd: Crowd;
 }
+
+export type NamedCall = CallPlan & { readonly name: string };
+
+/** Does one thing, at once, alone and for good; no human is needed. */
+export const plainCall: CallPlan = {
+  ...{ effect: "write", key: false, parallel: false, reconcile: "none", approval: "none", audience: false },
+  ...{ suspends: "no", fails: "no", outruns: null, publishes: false },
+};
+
+const mostly = <T, R>(common: T, rare: fc.Arbitrary<R>): fc.Arbitrary<T | R> =>
+  fc.oneof({ arbitrary: fc.constant(common), weight: 3 }, { arbitrary: rare, weight: 2 });
+
+const outrun: fc.Arbitrary<Outrun> = fc.record({
+  acts: fc.constantFrom("before", "behind", "never"),
+  ends: fc.constantFrom("heeding", "output", "output", "not applied", "error", "never"),
+  turns: fc.nat(160),
+  often: mostly("once" as const, fc.constant("always" as const)),
+});
 
 const callPlan: fc.Arbitrary<CallPlan> = fc
   .record({
-    effect: fc.constantFrom("read" as const, "idempotent" as const, "write" as const),
+    effect: fc.constantFrom("read" as const, "idempotent" as const, "write" as const, "write" as const),
     key: fc.boolean(),
-    reconcile: fc.boolean(),
-    approval: fc.constantFrom("none" as const, "none" as const, "approve" as const, "reject" as const, "edit" as const),
-    suspends: fc.constantFrom("no" as const, "no" as const, "no" as const, "resume" as const, "answer" as const),
-    fails: fc.constantFrom(
-      ...(["no", "no", "no", "no", "retryable", "for ever", "unknown, done", "unknown, not done"] as const),
-    ),
+    parallel: mostly(false, fc.constant(true)),
+    reconcile: fc.constantFrom("none", "none", "looks", "looks", "cannot tell", "fails", "lies"),
+    approval: mostly("none" as const, fc.constantFrom("approve", "reject", "edit")),
+    audience: fc.boolean(),
+    suspends: mostly("no" as const, fc.constantFrom("resume", "answer")),
+    fails: mostly("no" as const, fc.constantFrom("retryable", "for ever", "unknown, done", "unknown, not done")),
+    outruns: mostly(null, outrun),
     publishes: fc.boolean(),
   })
+  .map((plan: CallPlan) => sensible(plan));
+
+/** Without what a plan cannot mean. */
+function sensible(plan: CallPlan): CallPlan {
+  const { effect, suspends, fails, outruns } = plan;
+  const isWrite = effect === "write";
   // Only a write can be unknown, and only one that does something itself can fail at it.
-  .map((plan) => ({ ...plan, fails: plan.effect !== "write" && plan.fails.startsWith("unknown") ? "no" : plan.fails }))
-  .map((plan) => ({ ...plan, fails: plan.suspends === "answer" ? "no" : plan.fails }));
+  const canFail = suspends !== "answer" && (isWrite || !fails.startsWith("unknown"));
+  return { ...plan, fails: canFail ? fails : "no", outruns: outruns && sensibleOutrun(plan, outruns) };
+}
+
+function sensibleOutrun({ effect, suspends }: CallPlan, { acts, ends, often, turns }: Outrun): Outrun {
+  // Nobody says that nothing was done when it was; and who only asks does nothing.
+  const isIdle = suspends === "answer";
+  // Who says that it was done has done it, and who heeds his signal does nothing behind it.
+  const wrong = { heeding: "behind", output: "never", error: null, never: "behind" };
+  return {
+    ends,
+    turns,
+    acts: isIdle || ends === "not applied" ? "never" : acts === wrong[ends] ? "before" : acts,
+    often: effect === "write" ? "once" : often,
+  };
+}
 
 export const randomPlan: fc.Arbitrary<Plan> = fc.record({
   turns: fc.array(fc.array(callPlan, { minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 2 }),
@@ -58,11 +117,12 @@ export const randomPlan: fc.Arbitrary<Plan> = fc.record({
         when: fc.constantFrom("after" as const, "before" as const),
         commits: fc.integer({ min: 1, max: 20 }),
       }),
-      fc.record({ body: fc.nat(40) }),
+      fc.record({ body: fc.nat(60) }),
     ),
     { maxLength: 4 },
   ),
-  humans: fc.array(fc.record({ inInbox: fc.boolean(), cannotTell: fc.boolean() }), { minLength: 1, maxLength: 6 }),
+  faults: mostly([], fc.array(fc.integer({ min: 2, max: 40 }), { minLength: 1, maxLength: 2 })),
+  crowd: randomCrowd,
 });
 
 interface Board {
@@ -70,30 +130,18 @@ interface Board {
 }
 
 /** The calls of a plan, in the order of the model's turns, each a tool of its own. */
-export function callsOf({ turns }: Plan): readonly (CallPlan & { readonly name: string })[] {
+export function callsOf({ turns }: Pick<Plan, "turns">): readonly NamedCall[] {
   return turns.flatMap((turn, i) => turn.map((plan, j) => ({ ...plan, name: `t${i}c${j}` })));
 }
 
 /** What the ledger holds once a call has done what it is for. */
 export const rowOf = (name: string): string => `done ${name}`;
 
-const places = (name: string): readonly string[] => [`${name}: begins`, `${name}: has acted`, `${name}: returns`];
+/** What a body returns whose time was over, where nothing is to come of that. */
+export const TOO_LATE = "too late";
 
-/** @param asked - is told of each question that the client shows */
-export function storyOf(plan: Plan, asked: (question: ScriptQuestion) => void): Story {
-  const calls = callsOf(plan);
-  return {
-    name: "a random agent",
-    fails: true,
-    agent: (world) => agentOf(plan, world),
-    answers(question, { world }) {
-      asked(question);
-      return answerTo(plan, question, world);
-    },
-    inInbox: (question) => humanFor(plan, question).inInbox && !isGivenUp(plan, question),
-    says: calls.map(({ name }) => name).join(" "),
-  };
-}
+const places = (name: string): readonly string[] =>
+  ["begins", "has acted", "returns", "outruns its time", "is late"].map((place) => `${name}: ${place}`);
 
 /** The fates of a plan for the bodies that it has. */
 export function fatesOf(plan: Plan): readonly Fate[] {
@@ -101,33 +149,9 @@ export function fatesOf(plan: Plan): readonly Fate[] {
   return plan.fates.map((fate) => ("when" in fate ? fate : { at: all[fate.body % all.length] ?? "", nth: 1 }));
 }
 
-/** Whether a human says of this unknown write that nobody can tell: then its step ends so, in whatever order things happened. */
-export function isGivenUp(plan: Plan, question: ScriptQuestion): boolean {
-  return question.kind === "unknown-write" && humanFor(plan, question).cannotTell;
-}
-
-function humanFor({ humans }: Plan, { interrupt }: ScriptQuestion): Plan["humans"][number] {
-  const sum = Array.from(interrupt.id).reduce((hash, char) => (hash * 31 + char.charCodeAt(0)) % 9973, 7);
-  return humans[sum % humans.length] ?? { inInbox: false, cannotTell: false };
-}
-
-function answerTo(plan: Plan, question: ScriptQuestion, world: World): Reply {
-  const name = question.tool;
-  const call = callsOf(plan).find((one) => one.name === name);
-  if (question.kind === "unknown-write") {
-    if (isGivenUp(plan, question)) return { status: "resolved", payload: { did: "unknown" } };
-    return {
-      status: "resolved",
-      payload: world.count(rowOf(name)) > 0 ? { did: "yes", output: { ok: name } } : { did: "no" },
-    };
-  }
-  if (question.kind !== "approval") return { status: "resolved", payload: { ok: name } };
-  if (call?.approval === "reject") return { status: "resolved", payload: { approved: false, reason: "no" } };
-  const edited = call?.approval === "edit" ? { editedArgs: { name, note: "edited" } } : {};
-  return { status: "resolved", payload: { approved: true, ...edited } };
-}
-
-function agentOf(plan: Plan, world: World): LoopAgent {
+export function agentOf(plan: Plan, world: World): LoopAgent {
+  const lives = RandomWorld.of(world);
+  lives.begins();
   return agent<Board>({
     name: "random",
     model: scriptedModel([
@@ -137,71 +161,151 @@ function agentOf(plan: Plan, world: World): LoopAgent {
       })),
       { text: "Done." },
     ]),
-    tools: callsOf(plan).map((call) => toolOf(call, world)),
+    tools: callsOf(plan).map((call) => new RandomTool(call, world, lives).definition()),
     state: { initial: () => ({}) },
   }) as LoopAgent;
 }
 
 const Output = z.object({ ok: z.string() });
+type Output = z.infer<typeof Output>;
+type Ctx = ToolContext<Board, string | undefined>;
 
-function toolOf(plan: CallPlan & { readonly name: string }, world: World): ToolDefinition {
-  const { name, effect } = plan;
-  const row = rowOf(name);
+/** One attempt's time limit, which no body waits for that is not to outrun it. Milliseconds. */
+export const SHORT = 5_000;
 
-  const once = async (what: string): Promise<boolean> => {
-    if (world.count(`${what} ${name}`) > 0) return false;
-    await world.act(`${what} ${name}`);
-    return true;
-  };
-  const work = async (key: string | undefined) => {
+class RandomTool {
+  constructor(
+    private readonly plan: NamedCall,
+    private readonly world: World,
+    private readonly lives: RandomWorld,
+  ) {}
+
+  definition(): ToolDefinition {
+    const { name, effect, key, parallel, reconcile, approval, audience, suspends, outruns } = this.plan;
+    return tool({
+      name,
+      description: `Does ${name}.`,
+      effect,
+      settle: 0,
+      parallel: parallel || effect === "read",
+      ...(outruns && { timeout: SHORT }),
+      input: z.object({ name: z.string(), note: z.string() }),
+      output: Output,
+      ...(suspends === "resume" && { answer: Output }),
+      state: z.custom<Board>(),
+      ...(approval !== "none" && { approval: { message: `Run \`${name}\`?`, ...(audience && { audience: OFFICER }) } }),
+      ...(key && effect !== "read" && { idempotencyKey: () => ["random", name] }),
+      call: ({ note }: { note: string }, ctx: Ctx) => this.#alive(() => this.#call(note, ctx)),
+      ...(suspends === "resume" && {
+        resume: (_: Output, __: unknown, ctx: Ctx) => this.#alive(() => this.#work(ctx)),
+      }),
+      ...(reconcile !== "none" && { reconcile: (_: unknown, ctx: Ctx) => this.#reconcile(ctx) }),
+      reduce(board: Board, { ok }: Output) {
+        (board as Record<string, string>)[ok] = "done";
+      },
+    }) as ToolDefinition;
+  }
+
+  async #alive<T>(body: () => Promise<T>): Promise<T> {
+    const ended = this.lives.running(this.plan.name);
+    try {
+      return await body();
+    } finally {
+      ended();
+    }
+  }
+
+  async #call(note: string, ctx: Ctx) {
+    const { name, publishes, suspends } = this.plan;
+    if (publishes) this.#publish(ctx, `${note}…`);
+    if (suspends === "no") return await this.#work(ctx);
+    await this.world.at(`${name}: begins`);
+    if (suspends === "answer") await this.#outrun(ctx, async () => {});
+    return suspend({ message: `What of \`${name}\`?` });
+  }
+
+  async #work(ctx: Ctx): Promise<Output> {
+    const { world } = this;
+    const { name, fails } = this.plan;
     await world.at(`${name}: begins`);
-    if (plan.fails === "for ever") throw new HandlerError("it never works", { applied: "no", code: "NEVER" });
-    if (plan.fails === "retryable" && (await once("outage of"))) {
+    if (fails === "for ever") throw new HandlerError("it never works", { applied: "no", code: "NEVER" });
+    if (fails === "retryable" && (await world.actOnce(`outage of ${name}`))) {
       throw new HandlerError("not now", { applied: "no", retryable: true, code: "NOT_NOW" });
     }
-    if (plan.fails === "unknown, not done" && (await once("lost request of"))) throw new Error("connection reset");
-    if (effect === "write") await world.act(row);
-    else if (effect === "idempotent" && world.count(`${row} ${key}`) === 0) await world.act(`${row} ${key}`);
+    if (fails === "unknown, not done" && (await world.actOnce(`lost request of ${name}`)))
+      throw new Error("connection reset");
+    const late = await this.#outrun(ctx, () => this.#act(ctx));
+    if (late !== undefined) return late;
+    await this.#act(ctx);
     await world.at(`${name}: has acted`);
-    if (plan.fails === "unknown, done" && (await once("lost answer of"))) throw new Error("connection reset");
+    if (fails === "unknown, done" && (await world.actOnce(`lost answer of ${name}`)))
+      throw new Error("connection reset");
     await world.at(`${name}: returns`);
     return { ok: name };
-  };
+  }
 
-  return tool({
-    name,
-    description: `Does ${name}.`,
-    effect,
-    settle: 0,
-    input: z.object({ name: z.string(), note: z.string() }),
-    output: Output,
-    ...(plan.suspends === "resume" && { answer: Output }),
-    state: z.custom<Board>(),
-    ...(plan.approval !== "none" && { approval: { message: `Run \`${name}\`?` } }),
-    ...(plan.key && effect !== "read" && { idempotencyKey: () => ["random", name] }),
-    async call({ note }, ctx) {
-      if (plan.publishes) {
-        ctx.updateState((board) => {
-          (board as Record<string, string>)[name] = `${note}…`;
-        });
-        ctx.publishState();
-      }
-      if (plan.suspends !== "no") {
-        await world.at(`${name}: begins`);
-        return suspend({ message: `What of \`${name}\`?` });
-      }
-      const done = await work(ctx.idempotencyKey);
-      return done;
-    },
-    ...(plan.suspends === "resume" && {
-      resume: (_: { ok: string }, __: unknown, ctx: { readonly idempotencyKey?: string | undefined }) =>
-        work(ctx.idempotencyKey),
-    }),
-    ...(plan.reconcile && {
-      reconcile: async () => (world.count(row) > 0 ? applied({ ok: name }) : notApplied()),
-    }),
-    reduce(board, { ok }) {
-      (board as Record<string, string>)[ok] = "done";
-    },
-  }) as ToolDefinition;
+  async #act({ idempotencyKey }: Ctx): Promise<void> {
+    const { name, effect } = this.plan;
+    if (effect === "write") await this.world.act(rowOf(name));
+    else if (effect === "idempotent") await this.world.actOnce(`${rowOf(name)} ${idempotencyKey}`);
+  }
+
+  /** @returns what it ends with once its time is over, or undefined when it does not outrun it */
+  async #outrun(ctx: Ctx, act: () => Promise<void>): Promise<Output | undefined> {
+    const { world, lives } = this;
+    const { name, effect, suspends, outruns } = this.plan;
+    if (outruns === null) return undefined;
+    const { acts, ends, often, turns } = outruns;
+    const isFirst = await world.actOnce(`delay of ${name}`);
+    if (!isFirst && often === "once") return undefined;
+    await world.at(`${name}: outruns its time`);
+    if (acts === "before") await act();
+    await fired(ctx.signal);
+    lives.outruns += 1;
+    if (ends === "heeding") throw ctx.signal.reason;
+    if (ends === "never") return await lives.hangs(name);
+    for (let left = turns; left > 0; left--) {
+      lives.endsIn(name, left);
+      await new Promise((resolve) => setImmediate(resolve));
+      await world.at(`${name}: is late`);
+    }
+    if (acts === "behind") await act();
+    // In the tick of its deadline it is not late yet.
+    if (turns > 0) this.#publishLate(ctx);
+    if (ends === "error") throw new Error("gone");
+    if (ends === "not applied") throw new HandlerError("nothing was done", { applied: "no", code: "NOTHING" });
+    // A late question is none.
+    return { ok: effect === "write" && suspends !== "answer" ? lives.landed(name) : TOO_LATE };
+  }
+
+  #publish(ctx: Ctx, note: string): void {
+    ctx.updateState((board) => {
+      (board as Record<string, string>)[this.plan.name] = note;
+    });
+    ctx.publishState();
+  }
+
+  /** Whether it is told that nobody listens any more is its driver's affair. */
+  #publishLate(ctx: Ctx): void {
+    try {
+      this.#publish(ctx, TOO_LATE);
+    } catch (error) {
+      if ((error as Error).name !== "RunInterrupted") throw error;
+    }
+  }
+
+  async #reconcile({ attempt }: Ctx) {
+    const { name, reconcile } = this.plan;
+    const isDone = this.world.count(rowOf(name)) > 0;
+    if (reconcile === "fails") throw new HandlerError("503", { retryable: true });
+    if (reconcile === "cannot tell") return unknown();
+    if (reconcile === "looks") return isDone ? applied({ ok: name }) : notApplied();
+    if (isDone) this.lives.lied(name, `reconcile of attempt ${attempt}`);
+    return notApplied();
+  }
+}
+
+function fired(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }

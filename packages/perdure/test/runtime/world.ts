@@ -5,7 +5,7 @@ import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
 import { type Fate, Life } from "../../src/testing/life.ts";
 import { type Disk, memoryDisk, Outside } from "../../src/testing/outside.ts";
 import { cutHere } from "../../src/testing/places.ts";
-import { type Ended, type Story as PlayedStory, play } from "../../src/testing/play.ts";
+import { type Ended, type Others, type Story as PlayedStory, play } from "../../src/testing/play.ts";
 import type { MatrixScript } from "../../src/testing/script.ts";
 import type { Asked, Ran, ScriptClient } from "../../src/testing/script-client.ts";
 
@@ -22,6 +22,14 @@ export class World {
     this.ledger.push(row);
   }
 
+  /** Does it unless it is done: an outside that honours a key looks and acts at once. */
+  async actOnce(row: string): Promise<boolean> {
+    await cutHere();
+    if (this.ledger.includes(row)) return false;
+    this.ledger.push(row);
+    return true;
+  }
+
   /** How often the ledger has a row. */
   count(row: string): number {
     return this.ledger.filter((one) => one === row).length;
@@ -35,12 +43,19 @@ export interface Story extends MatrixScript<World> {
   readonly says?: string;
   /** Failures are part of the story, and whoever runs the server is told of them. */
   readonly fails?: true;
+  readonly others?: (world: World) => Others;
+  readonly authorize?: PlayedStory<World>["authorize"];
 }
 
 /** A story as the crash matrix plays it, with the published client. */
-export function staged({ agent, says, ...script }: Story, disk: () => Disk = memoryDisk): PlayedStory<World> {
+export function staged(
+  { agent, says, others, authorize, ...script }: Story,
+  disk: () => Disk = memoryDisk,
+): PlayedStory<World> {
   return {
     ...{ disk, patience: 5_000, hopeless: new Set<string>() },
+    ...(others && { others }),
+    ...(authorize && { authorize }),
     script: { ...script, turns: [says ?? "go"] },
     client: (name, fetch) => new StockClient(name, fetch),
     stage() {
