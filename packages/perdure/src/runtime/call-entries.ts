@@ -8,6 +8,7 @@ import { isJsonObject } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ApprovalRequest } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import type { SuspensionQuestion } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import type { ContractChange } from "./contracts.ts";
 import { sha256 } from "./hash.ts";
@@ -47,15 +48,16 @@ export function suspensionQuestion(
   run: RunState,
   call: LoopCall,
   tool: DynTool,
-  asked: { readonly message: string; readonly reason?: string; readonly expiresIn?: number },
+  asked: SuspensionQuestion,
   at: number,
 ): Interrupt {
   const schema = tool.answerSchema ?? true;
   const isBoolean = isJsonObject(schema) && schema.type === "boolean";
-  const { message, reason = isBoolean ? "confirmation" : "input_required", expiresIn } = asked;
+  const { message, reason = isBoolean ? "confirmation" : "input_required", expiresIn, metadata } = asked;
   return {
     ...question(run, call, "suspension", expiresIn === undefined ? null : at + expiresIn),
     ...{ kind: "suspension", reason, message, schema, audience: null },
+    ...(metadata !== undefined && { metadata }),
   };
 }
 

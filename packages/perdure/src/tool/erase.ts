@@ -39,12 +39,13 @@ export function erase(tool: ToolDefinition): DynTool {
       const value = await accept(input);
       const returned = await run(() => tool.call(value, keyed));
       if (!isSuspension(returned)) return { type: "output", output: await record(returned) };
-      const { message, reason, expiresIn } = returned;
+      const { message, reason, expiresIn, metadata } = returned;
       return {
         type: "suspend",
         message,
         ...(reason !== undefined && { reason }),
         ...(expiresIn !== undefined && { expiresIn }),
+        ...(metadata !== undefined && { metadata }),
       };
     },
 

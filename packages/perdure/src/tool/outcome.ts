@@ -1,4 +1,5 @@
 import { parseDuration } from "../protocol/duration.ts";
+import { type Json, toJson } from "../protocol/json.ts";
 import type { Duration } from "../protocol/words.ts";
 
 /**
@@ -14,7 +15,10 @@ export interface Suspension {
   readonly reason?: string;
   /** Milliseconds. */
   readonly expiresIn?: number;
+  readonly metadata?: Metadata;
 }
+
+type Metadata = { readonly [name: string]: Json };
 
 /** The question of a suspension. What an answer looks like is the tool's `answer` schema. */
 export interface SuspendRequest {
@@ -24,20 +28,23 @@ export interface SuspendRequest {
   readonly reason?: string;
   /** How long the question stands. Default: for ever. */
   readonly expiresIn?: Duration;
+  /** For the user interface, on the interrupt's `metadata`: what there is to choose from, for example. */
+  readonly metadata?: Metadata;
 }
 
 /**
  * Ends the attempt and waits for a human: return it from `call`. The answer goes to the tool's `resume`, in another attempt, perhaps in another
  * process; what ran before does not run again.
  *
- * @throws {@link DurationError} when `expiresIn` is not a duration
+ * @throws {@link DurationError} when `expiresIn` is not a duration, {@link NotJsonError} when `metadata` is not JSON
  */
-export function suspend({ message, reason, expiresIn }: SuspendRequest): Suspension {
+export function suspend({ message, reason, expiresIn, metadata }: SuspendRequest): Suspension {
   return Object.freeze({
     [suspended]: true as const,
     message,
     ...(reason !== undefined && { reason }),
     ...(expiresIn !== undefined && { expiresIn: parseDuration(expiresIn, "expiresIn of a suspension") }),
+    ...(metadata !== undefined && { metadata: toJson(metadata, "metadata of a suspension") as Metadata }),
   });
 }
 
@@ -45,10 +52,13 @@ export function isSuspension(value: unknown): value is Suspension {
   return typeof value === "object" && value !== null && Object.hasOwn(value, suspended);
 }
 
-/** What one attempt of a tool came to. `expiresIn` is in milliseconds. */
+/** What a suspension asks for. `expiresIn` is in milliseconds. */
+export type SuspensionQuestion = Omit<Suspension, typeof suspended>;
+
+/** What one attempt of a tool came to. */
 export type ToolOutcome<Output> =
   | { readonly type: "output"; readonly output: Output }
-  | { readonly type: "suspend"; readonly message: string; readonly reason?: string; readonly expiresIn?: number };
+  | ({ readonly type: "suspend" } & SuspensionQuestion);
 
 /** What `reconcile` found out about a write whose outcome is not known. */
 export type Judgement<Output> =

@@ -225,6 +225,11 @@ describe("a suspension", () => {
     expect(await thrown(tool.callJson({}, ctx))).toMatchObject({ cause: { code: "DURATION_INVALID" } });
   });
 
+  test("with metadata that is not JSON is a failure of the tool, not a question", async () => {
+    const tool = define(() => suspend({ message: "?", metadata: { n: 1n as unknown as Json } }));
+    expect(await thrown(tool.callJson({}, ctx))).toMatchObject({ cause: { code: "NOT_JSON" } });
+  });
+
   test("is answered by what the answer's schema makes of the answer, given to resume", async () => {
     const tool = define(() => suspend({ message: "?" }), {
       answer: z.object({ n: z.string().transform(Number) }),
