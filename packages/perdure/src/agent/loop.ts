@@ -34,7 +34,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
       const { usage, ...output } = await callModel(
         {
           model,
-          prompt: toPrompt({ instructions, turns: turnsOf([...before, run]) }),
+          prompt: toPrompt({ instructions: withContext(instructions, run), turns: turnsOf([...before, run]) }),
           tools: [...serverTools, ...clientTools(run)],
           settings,
           signal,
@@ -96,6 +96,14 @@ function outputOf({ finished }: StepState): ModelOutput {
   const output = readModelOutput(recorded?.output ?? null);
   if (recorded) outputs.set(recorded, output);
   return output;
+}
+
+/** The system prompt, and behind it what the user interface says about its situation. */
+function withContext(instructions: string, run: RunState): string {
+  const context = (run.request?.context ?? []).map(({ description, value }) => `${description}: ${value}`);
+  if (context.length === 0) return instructions;
+  const said = ["Context from the user interface:", ...context].join("\n");
+  return instructions === "" ? said : `${instructions}\n\n${said}`;
 }
 
 function clientTools(run: RunState): ModelTool[] {
