@@ -37,6 +37,7 @@ const commands = {
 const examples = {
   "refund-desk": "examples/refund-desk/start.ts",
   "task-board": "examples/task-board/server.ts",
+  dojo: "examples/dojo/server.ts",
 };
 
 /** @param {string[]} args */
