@@ -4,9 +4,11 @@
  *
  * Model steps stand at 0, 2, 4 …; call i of the turn that model step m began at (m + 1).i.
  */
+import { contentToText } from "@ag-ui/core";
 import type { RunState, StepState } from "../log/fold.ts";
 import { editedArguments } from "../log/tool-result.ts";
-import type { Json } from "../protocol/json.ts";
+import type { ContentPart } from "../protocol/events.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
@@ -148,6 +150,7 @@ function resultOf(
   const finished = step?.finished;
   switch (finished?.status) {
     case "ok": {
+      if (finished.via === "client") return { ...result, ...saidByClient(finished.output) };
       const edited = editedArguments(step);
       const { output } = finished;
       return { ...result, output: edited === undefined ? output : { output, argumentsEditedByHuman: edited } };
@@ -165,4 +168,11 @@ function resultOf(
       // The run ended before the call was run: its answer was cut.
       return { ...result, error: { code: "NOT_RUN", message: "the run ended before this call was run" } };
   }
+}
+
+/** What a client's tool message says to the model: its text, or its error. */
+function saidByClient(output: Json): { readonly output: string } | { readonly error: RecordedError } {
+  const { content = "", error } = isJsonObject(output) ? output : {};
+  if (typeof error === "string") return { error: { code: "CLIENT_TOOL", message: error } };
+  return { output: contentToText(content as string | ContentPart[]) };
 }

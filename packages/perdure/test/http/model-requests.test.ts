@@ -42,6 +42,44 @@ it("the context of a request stands behind the instructions, and that of the new
   ]);
 });
 
+it("the model reads of a client's tool what its message says: the text alone, or the error", async () => {
+  const read: unknown[] = [];
+  const model = scriptedModel(({ messages }) => {
+    const last = messages.at(-1);
+    if (last?.role !== "tool") return { calls: [{ name: "pick", input: {} }] };
+    read.push(...(typeof last.content === "string" ? [] : last.content.map(({ output }) => output)));
+    return { text: "Thanks." };
+  });
+  const { url } = await serving([agent({ name: "shop", model })]);
+  const tools = [{ name: "pick", description: "Lets the user pick", parameters: { type: "object" } }];
+  const given = [
+    { content: "blue" },
+    { content: '{"colour":"blue"}' },
+    {
+      content: [
+        { type: "text", text: "light " },
+        { type: "text", text: "blue" },
+      ],
+    },
+    { content: "", error: "the picker is broken" },
+  ];
+  for (const [i, result] of given.entries()) {
+    const base = fresh({ tools });
+    const post = async (runId: string, messages: unknown[]) =>
+      eventsOf((await ask(`${url}/agents/shop`, { body: JSON.stringify({ ...base, runId, messages }) })).text);
+    const start = (await post("r1", [says("u", "pick")])).find(({ type }) => type === "TOOL_CALL_START");
+    const toolCallId = start?.type === "TOOL_CALL_START" ? start.toolCallId : "";
+    const end = await post("r2", [says("u", "pick"), { id: `t${i}`, role: "tool", toolCallId, ...result }]);
+    expect(end.at(-1)).toMatchObject({ type: "RUN_FINISHED", outcome: { type: "success" } });
+  }
+  expect(read).toEqual([
+    { type: "text", value: "blue" },
+    { type: "text", value: '{"colour":"blue"}' },
+    { type: "text", value: "light blue" },
+    { type: "error-text", value: "the picker is broken" },
+  ]);
+});
+
 it("the metadata of a suspension is on its interrupt, when it is opened and when the leg ends", async () => {
   const book = tool({
     name: "book",
