@@ -39,9 +39,10 @@ export function interrupt({ delayMs }: Pace) {
 }
 
 function script(request: ScriptRequest): ScriptedTurn {
-  const scheduled = Scheduled.safeParse(resultsSince(request).get("schedule_meeting")).data;
-  if (scheduled) {
-    return { text: scheduled.booked === null ? "No meeting, then." : `It is booked for ${scheduled.booked}.` };
+  const results = resultsSince(request);
+  if (results.has("schedule_meeting")) {
+    const booked = Scheduled.safeParse(results.get("schedule_meeting")).data?.booked ?? null;
+    return { text: booked === null ? "No meeting, then." : `It is booked for ${booked}.` };
   }
   const attendee = /\bwith (?:the )?(\w+)/.exec(request.lastUserText)?.[1] ?? "sales";
   return { calls: [{ name: "schedule_meeting", input: { topic: "an intro call", attendee } }] };

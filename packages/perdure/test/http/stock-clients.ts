@@ -14,11 +14,14 @@ export interface StockClient {
   readonly messages: readonly Message[];
   readonly state: unknown;
   add(message: Message): void;
+  /** Sets the state, as a page does when its user edits it. */
+  edit(state: unknown): void;
   /** Runs once; rejects when the stream is not acceptable to this client. */
   run(request?: {
     runId?: string;
     resume?: ResumeEntry[];
-    tools?: unknown[];
+    tools?: readonly unknown[];
+    context?: readonly unknown[];
     /** Closes the connection at the first event of this type. */
     cutAt?: string;
     /** Closes the connection when it is aborted. */
@@ -33,6 +36,7 @@ export interface Asked {
   readonly id: string;
   readonly reason: string;
   readonly toolCallId?: string;
+  readonly metadata?: unknown;
 }
 
 export interface StockOptions {
@@ -81,6 +85,9 @@ export function stockClient(version: Version, { url, threadId = "thread", state 
       return agent.state;
     },
     add: (message) => void agent.messages.push(message),
+    edit: (edited) => {
+      agent.state = edited;
+    },
     async run({ resume, cutAt, signal, onType, ...parameters } = {}) {
       signal?.addEventListener("abort", () => agent.abortRun(), { once: true });
       const types: string[] = [];
