@@ -1,5 +1,8 @@
+import type { AgentCapabilities } from "@ag-ui/core";
+import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import { PerdureError } from "../protocol/errors.ts";
-import type { Json } from "../protocol/json.ts";
+import { type Json, toJson } from "../protocol/json.ts";
+import { describeIssues, validateSync } from "../protocol/validate.ts";
 import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
@@ -32,16 +35,17 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `instructions`, `tools`, `approve`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * initial value, which type `ctx.state`; `model`, `instructions`, `tools`, `approve`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
 export function agent<S = Json>(definition: ModelAgentDefinition<S>): LoopAgent<S>;
 export function agent<S = Json>(definition: BodyAgent<S>): BodyAgent<S>;
 export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): LoopAgent<S> | BodyAgent<S> {
-  const { name } = definition;
+  const { name, capabilities } = definition;
   if (!NAME.test(name)) {
     throw new AgentDefinitionError(`agent name ${JSON.stringify(name)} has to match ${NAME}; it is part of a URL`);
   }
+  if (capabilities !== undefined) checkCapabilities(name, capabilities);
   if ("model" in definition) {
     const { model, instructions = "", tools = [], settings = {}, ...common } = definition;
     if (common.approve !== undefined && common.approve !== "write") {
@@ -55,4 +59,14 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
   return Object.freeze({ ...definition });
+}
+
+/** What is wrong with them is said where they are written, not to the first client that asks. */
+function checkCapabilities(name: string, capabilities: AgentCapabilities): void {
+  const checked = validateSync(AgentCapabilitiesSchema, toJson(capabilities, `capabilities of agent "${name}"`));
+  if (!checked.ok) {
+    throw new AgentDefinitionError(
+      `the capabilities of agent "${name}" are not AG-UI's AgentCapabilities: ${describeIssues(checked.issues)}`,
+    );
+  }
 }

@@ -29,6 +29,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
   return {
+    tools: [...tools],
     tool: (name) => tools.get(name),
     describes: { instructions, tools: serverTools as unknown as Json, settings: settings as Json },
     next,

@@ -13,6 +13,7 @@ import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import { Streams } from "../runtime/streams.ts";
 import { memory } from "../store/memory.ts";
 import type { EventStore } from "../store/store.ts";
+import { capabilitiesOf } from "./capabilities.ts";
 import { addControlPlane, type Env } from "./control-plane.ts";
 import { writeEventStream } from "./event-stream.ts";
 import { refuseForeign } from "./guard.ts";
@@ -119,12 +120,16 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     if (agent === undefined) return unknownAgent(c.req.param("agent"), agents);
     return postAgent(agent, c.req.raw, { ...common, principal: c.get("principal") });
   });
+  app.get("/agents/:agent", (c) => {
+    const agent = agents.get(c.req.param("agent"));
+    return agent === undefined ? unknownAgent(c.req.param("agent"), agents) : c.json(capabilitiesOf(agent));
+  });
   app.on(["GET", "POST"], "/threads/:id/stream", (c) => threadStream(c, agents, common));
   addControlPlane(app, { ...common, now: sources.now ?? Date.now });
   app.all("/agents/:agent", (c) =>
     agents.has(c.req.param("agent"))
-      ? problem(405, "METHOD_NOT_ALLOWED", "an agent is run by POST with a RunAgentInput", {
-          headers: { allow: "POST" },
+      ? problem(405, "METHOD_NOT_ALLOWED", "an agent is run by POST with a RunAgentInput, and described by GET", {
+          headers: { allow: "GET, HEAD, POST" },
         })
       : unknownAgent(c.req.param("agent"), agents),
   );

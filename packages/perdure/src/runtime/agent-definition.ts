@@ -1,3 +1,4 @@
+import type { AgentCapabilities } from "@ag-ui/core";
 import type { RunContext, Transformer } from "../emit/types.ts";
 import type { RunState } from "../log/fold.ts";
 import type { TokenUsage } from "../protocol/events.ts";
@@ -26,6 +27,8 @@ interface AgentCommon<S> {
   readonly disconnect?: "detach" | "cancel";
   /** What a request without a message means on a thread at rest: show it, or run again. Default `hydrate`. */
   readonly emptyRequest?: "hydrate" | "run";
+  /** What `GET /agents/NAME` says beside, or in place of, what follows from the definition: its version, what it can read, and so on. */
+  readonly capabilities?: AgentCapabilities;
 }
 
 /** An agent whose body is a function: one leg at a time. */
@@ -78,6 +81,7 @@ export interface ModelStep {
 
 /** The steps of an agent between its tools: pure decisions, and the model calls. */
 export interface Loop {
+  readonly tools: readonly DynTool[];
   /** By name, also by former ones. */
   tool(name: string): DynTool | undefined;
   /** What every model call of this agent rests on, for the record of its input. */

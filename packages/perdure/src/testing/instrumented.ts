@@ -21,6 +21,7 @@ export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
     ...agent,
     loop: {
       describes: loop.describes,
+      tools: loop.tools,
       next: (run) => loop.next(run),
       tool(name) {
         const tool = loop.tool(name);

@@ -18,6 +18,8 @@ export interface DynTool {
   /** Canonical text of what a recorded call depends on: name, effect and schemas. Equal text, equal contract. */
   readonly contract: string;
   readonly policy: ToolPolicy;
+  /** Whether calls of it may have to be approved. */
+  readonly mayNeedApproval: boolean;
 
   /**
    * Runs the tool for one attempt.

@@ -33,6 +33,7 @@ export function erase(tool: ToolDefinition): DynTool {
     ...schemas,
     contract: deriveContract(tool, schemas),
     policy: Object.freeze(policy),
+    mayNeedApproval: tool.approval !== undefined && tool.approval !== false,
 
     async callJson(input: Json, ctx: ToolContext): Promise<ToolOutcome<Json>> {
       const keyed = requireKey(ctx);
