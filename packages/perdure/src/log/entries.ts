@@ -96,6 +96,7 @@ const legRequest = object({
   forwardedProps: json,
   principal,
   protocolVersion: z.string().nullable(),
+  parentRunId: z.string().exactOptional(),
   /** Its messages were not the transcript that the thread shows: the leg begins with a MESSAGES_SNAPSHOT. */
   isBehind: z.literal(true).optional(),
 });

@@ -88,6 +88,7 @@ function runStarted(run: Fact<"run.started">, { runId, request }: Fact<"leg.star
   return event("RUN_STARTED", {
     threadId,
     runId,
+    parentRunId: request?.parentRunId,
     protocolVersion: PROTOCOL_VERSION,
     ...(messages.length > 0 && { input: { threadId, runId, messages, tools: [], context: [] } }),
   });

@@ -10,7 +10,7 @@ import { Leg } from "../emit/leg.ts";
 import type { LegOutcome, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import type { RunAgentInput, Interrupt as WireInterrupt } from "../protocol/events.ts";
-import { isJsonObject, type Json } from "../protocol/json.ts";
+import type { Json } from "../protocol/json.ts";
 import { PayloadTooLargeError } from "../protocol/payload.ts";
 import type { Path, Principal } from "../protocol/words.ts";
 import type { BodyAgent } from "./agent-definition.ts";
@@ -255,7 +255,7 @@ function argumentsOf(text: string | undefined): Json {
 
 /** The request as the body sees it: what came in first or newest, with the thread as the server knows it. */
 function inputOf({ run, leg, request, messages, shown }: RunState): RunAgentInput {
-  const { tools = [], context = [], forwardedProps, protocolVersion } = request ?? {};
+  const { tools = [], context = [], forwardedProps = null, protocolVersion, parentRunId } = request ?? {};
   return {
     threadId: run.thread ?? run.uid,
     runId: leg?.runId ?? run.uid,
@@ -263,8 +263,9 @@ function inputOf({ run, leg, request, messages, shown }: RunState): RunAgentInpu
     tools: [...tools],
     context: [...context],
     state: shown,
-    ...(isJsonObject(forwardedProps) && { forwardedProps }),
+    ...(forwardedProps !== null && { forwardedProps }),
     ...(protocolVersion && { protocolVersion }),
+    ...(parentRunId !== undefined && { parentRunId }),
   };
 }
 

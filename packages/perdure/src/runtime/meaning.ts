@@ -81,6 +81,7 @@ export function legRequest(
     forwardedProps: (input.forwardedProps ?? null) as Json,
     principal,
     protocolVersion: input.protocolVersion ?? null,
+    ...(input.parentRunId !== undefined && { parentRunId: input.parentRunId }),
   };
 }
 

@@ -314,3 +314,40 @@ describe("a crash", () => {
     expect(later).toContainEqual(expect.objectContaining({ delta: "Here I am." }));
   });
 });
+
+it("a body is given the whole request, and what the thread holds beside it", async () => {
+  const seen: unknown[] = [];
+  const { url } = await served<{ n: number }>({
+    async reads(ctx) {
+      const { parentRunId, forwardedProps, context, clientTools, state, messages } = ctx;
+      seen.push({
+        input: ctx.input,
+        own: { parentRunId, forwardedProps, context, clientTools, state: { ...state }, messages },
+      });
+    },
+  });
+  for (const [i, forwardedProps] of [{ theme: "dark", deep: [{ a: null }] }, ["a", 1], "text", 0].entries()) {
+    const request = fresh({
+      ...{ runId: `r${i}`, parentRunId: "r-before", protocolVersion: "1.0", forwardedProps, state: { n: i } },
+      messages: [
+        {
+          ...{ id: "u", role: "user", name: "Ada", metadata: { at: 1 } },
+          content: [
+            { type: "text", text: "Look", id: "part-1" },
+            { type: "image", source: { type: "data", value: "aGk=", mimeType: "image/png" }, metadata: { alt: "hi" } },
+            { type: "document", source: { type: "file", value: "file-7", provider: "acme" } },
+          ],
+        },
+      ],
+      tools: [{ name: "pick", description: "Picks", parameters: { type: "object" }, metadata: { icon: "p" } }],
+      context: [{ description: "who", value: "Ann" }],
+    });
+    const { text } = await ask(`${url}/agents/reads`, { body: JSON.stringify(request) });
+    const { threadId, runId, messages, tools, context, state, parentRunId, protocolVersion } = request;
+    expect(seen.at(-1)).toEqual({
+      input: { threadId, runId, messages, tools, context, state, parentRunId, protocolVersion, forwardedProps },
+      own: { parentRunId, forwardedProps, context, clientTools: tools, state, messages },
+    });
+    expect(eventsOf(text)[0]).toMatchObject({ type: "RUN_STARTED", threadId, runId, parentRunId });
+  }
+});
