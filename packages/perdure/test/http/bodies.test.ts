@@ -351,3 +351,31 @@ it("a body is given the whole request, and what the thread holds beside it", asy
     expect(eventsOf(text)[0]).toMatchObject({ type: "RUN_STARTED", threadId, runId, parentRunId });
   }
 });
+
+describe("a state event that a body makes by itself", () => {
+  it.each([
+    ["append to a list that is not there", { op: "add", path: "/list/-", value: 1 }],
+    ["replace what is not there", { op: "replace", path: "/document", value: "x" }],
+    ["remove what is not there", { op: "remove", path: "/gone" }],
+  ] as const)(
+    "is checked against what clients hold: to %s is refused at its line, and nothing is sent",
+    async (_, operation) => {
+      const codes: unknown[] = [];
+      const { url } = await served({
+        async patches(ctx) {
+          try {
+            ctx.emit({ type: "STATE_DELTA", delta: [{ op: "add", path: "/n", value: 1 }, operation] });
+          } catch (error) {
+            codes.push((error as { code?: string }).code);
+          }
+          ctx.emit({ type: "STATE_DELTA", delta: [{ op: "add", path: "/n", value: 2 }] });
+        },
+      });
+      const { text } = await ask(`${url}/agents/patches`, { body: JSON.stringify(fresh()) });
+      expect(codes).toEqual(["PATCH_FAILED"]);
+      expect(eventsOf(text).filter(({ type }) => type.startsWith("STATE_"))).toEqual([
+        { type: "STATE_DELTA", delta: [{ op: "add", path: "/n", value: 2 }] },
+      ]);
+    },
+  );
+});
