@@ -1,7 +1,9 @@
 /** What the stream is on the wire, over real sockets: headers, bytes, silence, slow readers, and readers that leave. */
-import { connect } from "node:net";
+import { IncomingMessage, ServerResponse } from "node:http";
+import { connect, type Socket } from "node:net";
+import { Duplex } from "node:stream";
 import { agent, createRuntime, memory, type RunContext } from "perdure";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import {
   ask,
   deferred,
@@ -29,6 +31,19 @@ describe("a stream", () => {
     expect(headers["cache-control"]).toContain("no-transform");
     expect(headers["x-accel-buffering"]).toBe("no");
   });
+
+  it.each([undefined, "*/*", "text/*", "text/event-stream", "text/event-stream, */*;q=0.1"])(
+    "is what its Content-Type says, whatever the client accepts: %s",
+    async (accept) => {
+      const { url } = await served({ hello: async (ctx) => void ctx.say("Hello") });
+      const answer = await ask(`${url}/agents/hello`, {
+        headers: { ...json, ...(accept !== undefined && { accept }) },
+      });
+      expect(answer.headers["content-type"]).toBe("text/event-stream");
+      expect(types(answer.text).at(0)).toBe("RUN_STARTED");
+      expect(types(answer.text).at(-1)).toBe("RUN_FINISHED");
+    },
+  );
 
   it("is LF alone, one event a frame, whatever the texts hold", async () => {
     const { url } = await served({ hi: async (ctx) => void ctx.say("a\r\nb\n\ndata: x\u2028y") });
@@ -79,18 +94,19 @@ describe("a stream", () => {
   });
 });
 
-describe("silence", () => {
-  const quiet = () => {
-    const go = deferred();
-    const body = async (ctx: RunContext): Promise<void> => {
-      using message = ctx.message();
-      message.delta("one ");
-      await go.promise;
-      message.delta("two");
-    };
-    return { go, body };
+/** Says something, and then nothing until it may go on. */
+const quiet = () => {
+  const go = deferred();
+  const body = async (ctx: RunContext): Promise<void> => {
+    using message = ctx.message();
+    message.delta("one ");
+    await go.promise;
+    message.delta("two");
   };
+  return { go, body };
+};
 
+describe("silence", () => {
   it("is broken by comments, so that nobody on the way takes the connection for dead", async () => {
     const { go, body } = quiet();
     const { url } = await served({ quiet: body }, { keepAlive: 5 });
@@ -98,6 +114,31 @@ describe("silence", () => {
     const text = await readUntil(response, ": keep-alive\n\n: keep-alive\n\n");
     go.resolve();
     expect(types(text + (await textOf(response))).at(-1)).toBe("RUN_FINISHED");
+  });
+
+  it("is broken by a comment after 15 s, without being asked for it", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { go, body } = quiet();
+    const { fetch, close } = createRuntime({ agents: [agent({ name: "quiet", run: body })] });
+    const request = new Request("http://localhost/agents/quiet", {
+      ...{ method: "POST", headers: json, body: JSON.stringify(fresh()) },
+    });
+    const [response] = await Promise.all([fetch(request), vi.advanceTimersByTimeAsync(100)]);
+    const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    const read = async (ms: number): Promise<string> => {
+      const [{ value }] = await Promise.all([reader?.read() ?? { value: "" }, vi.advanceTimersByTimeAsync(ms)]);
+      return value ?? "";
+    };
+    let text = "";
+    while (!text.includes("one ")) text += await read(100);
+    expect(await read(15_000)).toBe(": keep-alive\n\n");
+    expect(await read(15_000)).toBe(": keep-alive\n\n");
+    const early = read(14_000);
+    go.resolve();
+    expect(await early).toContain("two");
+    await reader?.cancel();
+    await Promise.all([close(), vi.advanceTimersByTimeAsync(10_000)]);
   });
 
   it.each(versions)("the comments do not disturb the published client %s", async (version) => {
@@ -139,6 +180,41 @@ describe("a reader that does not read", () => {
     );
     expect(pieces).toEqual(Array.from({ length: PIECES }, (_, i) => i));
     expect(types(rest.text).at(-1)).toBe("RUN_FINISHED");
+  });
+
+  it("gets no comments on top of what waits for him, and again one when he has taken it", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] });
+    onTestFinished(() => void vi.useRealTimers());
+    const { go, body } = quiet();
+    const { fetch, close } = createRuntime({ agents: [agent({ name: "quiet", run: body })] });
+    let sent = "";
+    let take = (): void => {};
+    const socket = new Duplex({
+      read: () => {},
+      write(chunk, _, taken) {
+        sent += String(chunk);
+        take = taken;
+      },
+    });
+    const outgoing = new ServerResponse(new IncomingMessage(socket as Socket));
+    outgoing.assignSocket(socket as Socket);
+    const request = new Request("http://localhost/agents/quiet", {
+      ...{ method: "POST", headers: json, body: JSON.stringify(fresh()) },
+    });
+    await Promise.all([fetch(request, { outgoing }), vi.advanceTimersByTimeAsync(100)]);
+    await vi.advanceTimersByTimeAsync(150_000);
+    expect(sent).not.toContain(": keep-alive\n");
+    while (socket.writableLength > 0) {
+      take();
+      await vi.advanceTimersByTimeAsync(100);
+    }
+    expect(sent).toContain("one ");
+    expect(sent).not.toContain(": keep-alive\n");
+    await vi.advanceTimersByTimeAsync(45_000);
+    expect(sent.split(": keep-alive\n")).toHaveLength(2);
+    go.resolve();
+    socket.destroy();
+    await Promise.all([close(), vi.advanceTimersByTimeAsync(10_000)]);
   });
 
   it("may take a batch of any size while he keeps up", async () => {
