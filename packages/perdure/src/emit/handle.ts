@@ -6,6 +6,7 @@
  */
 import type { AGUIEvent, Metadata } from "../protocol/events.ts";
 import { toJson } from "../protocol/json.ts";
+import { checkShape } from "../protocol/shape.ts";
 import { HandleClosedError, LifecycleEventError } from "./errors.ts";
 import type { Lane } from "./lane.ts";
 import type { Exit } from "./outlet.ts";
@@ -56,8 +57,11 @@ export class Emitter<S> implements Emitting<S> {
     this.check("emit()");
     // Plain JavaScript can hand over what the type rules out.
     if (LIFECYCLE.has(event.type)) throw new LifecycleEventError(event.type);
-    if (event.type === "STATE_SNAPSHOT" || event.type === "STATE_DELTA") this.scope.state.follow(event, this.send);
-    else this.send(event);
+    if (event.type === "STATE_SNAPSHOT" || event.type === "STATE_DELTA") {
+      // The state takes what the event has in it: one without would empty it on every screen.
+      checkShape(event);
+      this.scope.state.follow(event, this.send);
+    } else this.send(event);
   }
 
   protected readonly send = (...events: readonly AGUIEvent[]): void => {

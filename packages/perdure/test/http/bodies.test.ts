@@ -378,4 +378,26 @@ describe("a state event that a body makes by itself", () => {
       ]);
     },
   );
+
+  it.each(["snapshot", "delta"])("is refused at its line without its %s, and nothing is sent", async (member) => {
+    const codes: unknown[] = [];
+    const type = `STATE_${member.toUpperCase()}`;
+    const { url } = await served({
+      async patches(ctx) {
+        for (const event of [{ type }, { type, [member]: undefined }, { type: "STATE_SNAPSHOT", snapshot: null }]) {
+          try {
+            ctx.emit(event as Parameters<typeof ctx.emit>[0]);
+          } catch (error) {
+            codes.push((error as { code?: string }).code);
+          }
+        }
+      },
+    });
+    const { text } = await ask(`${url}/agents/patches`, { body: JSON.stringify(fresh()) });
+    expect(codes).toHaveLength(2);
+    expect(codes.every((code) => typeof code === "string")).toBe(true);
+    expect(eventsOf(text).filter((event) => event.type.startsWith("STATE_"))).toEqual([
+      { type: "STATE_SNAPSHOT", snapshot: null },
+    ]);
+  });
 });
