@@ -7,7 +7,8 @@ import { perdure } from "../packages/perdure/src/cli/program.ts";
 import { blocksOf } from "./blocks.ts";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
-const pages = readdirSync(`${root}docs`).filter((file) => file.endsWith(".md"));
+/** A page of tables has no code; known-bugs.test.ts reads it. */
+const pages = readdirSync(`${root}docs`).filter((file) => file.endsWith(".md") && file !== "known-bugs.md");
 const onFreePort = (code: string): string => code.replaceAll("port: 8787", "port: 0");
 const ofPages = pages.flatMap((page) => blocksOf(`docs/${page}`, onFreePort));
 const ofReadme = blocksOf("README.md", (code) => `${onFreePort(code)}export { server };\n`);

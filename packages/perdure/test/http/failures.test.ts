@@ -123,7 +123,7 @@ describe("what fails before the stream is a status, never an empty 200", () => {
       "a schema that throws",
       body(async () => {}, { state: { initial: () => ({ n: 0 }), schema: schema.refine(fail) } }),
     ],
-  ])("%s", async (_, failed) => {
+  ])("500 without the cause for %s", async (_, failed) => {
     const { url } = await serving([failed]);
     const state = failed.state?.schema === undefined ? {} : { n: 1 };
     const { status, text } = await ask(`${url}/agents/failing`, { body: JSON.stringify(fresh({ state })) });
