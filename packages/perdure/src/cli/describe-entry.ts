@@ -70,7 +70,7 @@ function whatOf(fact: Fact): string {
     case "run.resumed":
       return `${fact.why}, epoch ${fact.epoch}`;
     case "transcript":
-      return count(fact.messages, "message") || "no message";
+      return `in place of its frames: ${count(fact.messages, "part") || "no message"}`;
     case "run.finished": {
       const { outcome, output, error, unresolved } = fact;
       const code = error && `${error.code}: ${error.message}`;

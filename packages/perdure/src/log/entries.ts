@@ -156,6 +156,23 @@ const legOutcome = z.discriminatedUnion("type", [
   object({ type: z.literal("error"), error }),
 ]);
 
+/** Where something stands in a value: member names and indices. */
+const keys = list(z.union([z.string(), count]));
+
+/** Where a text of a transcript stands once more. What is no text there stands for its JSON. */
+const textRef = z.union([
+  object({ brought: count, in: keys }),
+  object({ output: path, in: keys }),
+  object({ result: path }),
+]);
+
+/** A visible message: one of the thread before the run, one that a request has brought, or one whose long texts stand elsewhere in the log. */
+const transcriptItem = z.union([
+  object({ kept: z.union([z.literal("all"), object({ from: count, to: count })]) }),
+  object({ brought: count }),
+  object({ message: wire<Message>(MessageSchema), texts: list(object({ at: keys, of: textRef })) }),
+]);
+
 const fact = <K extends string, S extends z.core.$ZodShape>(kind: K, shape: S) =>
   object({ kind: z.literal(kind), ...shape });
 
@@ -237,7 +254,8 @@ const factSchema = z.discriminatedUnion("kind", [
   }),
   fact("run.parked", { why: z.string() }),
   fact("run.resumed", { why: z.string(), epoch: count }),
-  fact("transcript", { messages: list(wire<Message>(MessageSchema)) }),
+  /** Stands for the frames of a finished run, which are gone; `transcript.ts` says how. `shown`: where clients hold another state than the committed one. */
+  fact("transcript", { messages: list(transcriptItem), shown: json.exactOptional() }),
   /** `outputOf`: the model step whose text is the output, so that it is not stored twice. */
   fact("run.finished", {
     outcome: z.enum(["success", "cancelled", "failed", "abandoned"]),

@@ -12,7 +12,7 @@
  *     shows the committed state at its place; published drafts travel as events.
  * F5. Messages are the reduction of the frames, nothing else: what a request brought is in its RUN_STARTED. Two exceptions: a client's
  *     result that came in while the leg was open has no frame, so it is taken from its `step.finished`; and `transcript` stands for frames
- *     that were pruned.
+ *     that were pruned, whether or not some of them were read before they were.
  * F6. What a frame is derived from stands before it ({@link render}), and every frame is verified again. The verifier refuses what a driver adds before it is appended, and what a file holds before it is sent.
  * F7. A run goes on with its thread: folded onto the thread's earlier run, it begins with that one's messages and wire.
  * F8. A `step.attempt` runs until `step.failed`, `step.finished`, or the `interrupt.opened` of its suspension. What a frame shows belongs
@@ -21,17 +21,18 @@
 import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { HeldMessages } from "../protocol/held-messages.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
-import { isAnswered, verify, type Wire, withClientTools, withHistory } from "../protocol/verify.ts";
+import { isAnswered, rested, verify, type Wire, withClientTools, withHistory } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Entry, Fact, Frame, Interrupt } from "./entries.ts";
 import { blank, Folded, type Scalars, scalarsOf } from "./folded.ts";
 import { clientCall } from "./interrupts.ts";
 import { LogError } from "./log-error.ts";
-import { type RenderSource, render, threadIdOf } from "./render.ts";
+import { broughtBy, type RenderSource, render, threadIdOf } from "./render.ts";
 import type { Announced, Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
 import { afterShowing, newRunning } from "./running.ts";
 import { SharedMap } from "./shared-map.ts";
 import { resultContent, resultId } from "./tool-result.ts";
+import { restoreMessages } from "./transcript.ts";
 
 export type { Noted, Running, RunState, StepState } from "./run-state.ts";
 
@@ -136,7 +137,7 @@ export class Folding {
     if (earlier !== undefined && threadIdOf(earlier) !== threadId) {
       throw new LogError(run.uid, "run.started", `it is thread "${threadId}"'s, not "${threadIdOf(earlier)}"'s`);
     }
-    this.#now = { ...blank([]), run, held, wire, committed, shown };
+    this.#now = { ...blank([]), run, before: held, held, wire, committed, shown };
     for (const map of [this.#steps, this.#running, this.#interrupts, this.#answers, this.#subagents]) map.clear();
   }
 
@@ -152,7 +153,8 @@ export class Folding {
         this.#set({ leg: entry, legs: now.legs + 1, parked: null, ...start });
         if (request === null) return;
         const tools = request.tools.map(({ name }) => name);
-        this.#set({ request, wire: withClientTools(now.wire, tools) });
+        const brought = [...now.brought, ...broughtBy(request)];
+        this.#set({ request, brought, wire: withClientTools(now.wire, tools) });
         return;
       }
       case "leg.finished":
@@ -211,7 +213,7 @@ export class Folding {
         this.#set({ parked: null });
         return;
       case "transcript":
-        this.#set({ held: HeldMessages.of(entry.messages), wire: withHistory(now.wire, entry.messages) });
+        this.#restore(entry, run);
         return;
       case "run.finished":
         this.#set({ finished: entry });
@@ -236,6 +238,18 @@ export class Folding {
     const content = resultContent(step, entry);
     const result: Message = { id: resultId(run.uid, step), role: "tool", toolCallId, content };
     this.#set({ held: HeldMessages.of([...held.messages, result]), wire: withHistory(wire, [result]) });
+  }
+
+  #restore(entry: Fact<"transcript">, run: Noted<"run.started">): void {
+    const { before, brought, committed, lastLeg, wire } = this.#now;
+    const messages = restoreMessages(entry, { run, before: before.messages, brought, steps: this.#steps });
+    const hasFailed = lastLeg?.finished.outcome.type === "error";
+    this.#subagents.clear();
+    this.#set({
+      held: HeldMessages.of(messages),
+      shown: entry.shown ?? committed,
+      wire: rested(wire, { threadId: threadIdOf(run), messages, hasFailed }),
+    });
   }
 
   #open({ interrupt, patch = [] }: Fact<"interrupt.opened">): void {

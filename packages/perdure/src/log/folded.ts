@@ -26,6 +26,8 @@ export function blank(messages: readonly Message[]): Scalars {
     memos: {},
     committed: {},
     shown: {},
+    before: HeldMessages.of(messages),
+    brought: [],
     held: HeldMessages.of(messages),
     wire: newWire({ messages, strict: true }),
   };
@@ -47,6 +49,8 @@ export function scalarsOf(state: Scalars | RunState): Scalars {
     memos: state.memos,
     committed: state.committed,
     shown: state.shown,
+    before: state.before,
+    brought: state.brought,
     held: state.held,
     wire: state.wire,
   };
@@ -66,6 +70,8 @@ export class Folded implements RunState {
   readonly memos: RunState["memos"];
   readonly committed: RunState["committed"];
   readonly shown: RunState["shown"];
+  readonly before: RunState["before"];
+  readonly brought: RunState["brought"];
   readonly held: RunState["held"];
   readonly wire: RunState["wire"];
   readonly steps: Maps["steps"];
@@ -89,6 +95,8 @@ export class Folded implements RunState {
     this.memos = now.memos;
     this.committed = now.committed;
     this.shown = now.shown;
+    this.before = now.before;
+    this.brought = now.brought;
     this.held = now.held;
     this.wire = now.wire;
     this.steps = maps.steps;

@@ -7,9 +7,9 @@
  *    terminal event, `step.finished` before TOOL_CALL_RESULT.
  */
 import { withdrawal } from "../protocol/closing.ts";
-import { type AGUIEvent, event, PROTOCOL_VERSION } from "../protocol/events.ts";
+import { type AGUIEvent, event, type Message, PROTOCOL_VERSION } from "../protocol/events.ts";
 import type { Path } from "../protocol/words.ts";
-import type { Fact, Frame, FrameRef } from "./entries.ts";
+import type { Fact, Frame, FrameRef, LegRequest } from "./entries.ts";
 import { LogError } from "./log-error.ts";
 import type { EndedLeg, Running, RunState, StepState } from "./run-state.ts";
 import { withoutAttempt } from "./running.ts";
@@ -80,11 +80,15 @@ export function threadIdOf(run: Fact<"run.started">): string {
   return run.thread ?? run.uid;
 }
 
+/** The messages that a request adds to its thread: a call is answered before its user goes on. */
+export function broughtBy({ results, messages }: LegRequest): readonly Message[] {
+  return [...results, ...messages];
+}
+
 /** Readers other than the one who posted learn from it what the request added. */
 function runStarted(run: Fact<"run.started">, { runId, request }: Fact<"leg.started">): AGUIEvent {
   const threadId = threadIdOf(run);
-  // A call is answered before its user goes on.
-  const messages = request === null ? [] : [...request.results, ...request.messages];
+  const messages = request === null ? [] : broughtBy(request);
   return event("RUN_STARTED", {
     threadId,
     runId,

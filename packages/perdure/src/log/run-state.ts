@@ -90,6 +90,10 @@ export interface RunState {
   readonly shown: Json;
   /** The messages of a reader who has read everything, the thread's earlier ones included. Reduced when asked for, then kept. */
   readonly messages: readonly Message[];
+  /** The messages of the thread before this run. */
+  readonly before: HeldMessages;
+  /** Those that the run's requests have brought, in the order of their coming. */
+  readonly brought: readonly Message[];
   /** {@link messages}, before anybody asked. */
   readonly held: HeldMessages;
   /** The verifier's state, for the next frame of the thread. */

@@ -48,6 +48,7 @@ export {
   type OpenItem,
   openItems,
   pendingToolCalls,
+  rested,
   type Wire,
   type WireOptions,
   withClientTools,

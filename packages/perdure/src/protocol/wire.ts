@@ -219,6 +219,16 @@ export function withClientTools(wire: Wire, names: readonly string[]): Wire {
   return { ...wire, clientTools: new Set(names) };
 }
 
+/** The wire of a thread whose last run is over, when only the messages that it shows are known, not the stream that made them. */
+export function rested(
+  { strict, clientTools, run, runIds }: Wire,
+  as: { readonly threadId: string; readonly messages: readonly Message[]; readonly hasFailed: boolean },
+): Wire {
+  const { threadId, messages, hasFailed } = as;
+  const over = { ...newWire({ strict, threadId }), clientTools, runIds, run: run + 1 };
+  return withHistory({ ...over, phase: hasFailed ? "errored" : "finished" }, messages);
+}
+
 /** What kind of thing a message id names. */
 export function kindOf(message: Message): KnownMessage["kind"] {
   if (message.role === "reasoning" || message.role === "activity") return message.role;

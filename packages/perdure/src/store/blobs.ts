@@ -103,6 +103,14 @@ export function unpack(text: string, blob: (hash: string) => string | null): unk
   return unpackAt(text, blob, "");
 }
 
+/** The blobs that a stored text refers to. */
+export function blobsOf(text: string): readonly string[] {
+  const end = text.indexOf("\n");
+  if (end === -1) return [];
+  const places = parse(text.slice(end + 1), "");
+  return Array.isArray(places) ? places.flatMap((place) => (isPlace(place) ? [place[0]] : [])) : [];
+}
+
 function unpackAt(text: string, blob: (hash: string) => string | null, at: string): unknown {
   const end = text.indexOf("\n");
   if (end === -1) return parse(text, at);

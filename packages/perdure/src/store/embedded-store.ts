@@ -1,4 +1,4 @@
-import { type Entry, EntryError } from "../log/entries.ts";
+import { type Entry, EntryError, type Fact } from "../log/entries.ts";
 import type { Uid } from "../protocol/words.ts";
 import { CLAIM_TTL } from "./claims.ts";
 import type { Engine, Pace, StoreOptions } from "./engine.ts";
@@ -20,6 +20,7 @@ import type {
   Outside,
   Page,
   Posted,
+  Pruned,
   Query,
   Question,
   Run,
@@ -115,6 +116,11 @@ export class EmbeddedStore implements EventStore {
     } catch (error) {
       return await this.#aside(uid, error);
     }
+  }
+
+  async prune(uid: Uid, head: number, transcript: Fact<"transcript">): Promise<Pruned> {
+    const entry = { ...stored(transcript), entry: transcript };
+    return await this.#transact("now", (tx) => transactions.prune(tx, { uid, head }, entry));
   }
 
   setAside(uid: Uid, cause: string): Promise<void> {
@@ -248,7 +254,7 @@ class Reading implements AsyncIterator<Entry> {
         return this.pages.failed(error);
       }
       this.#taken = 0;
-      this.from += this.#page.length;
+      this.from = (this.#page.at(-1)?.seq ?? this.from - 1) + 1;
       this.#isLast = this.#page.length < PAGE;
     }
     const value = this.#page[this.#taken];

@@ -1,6 +1,6 @@
 import type { Interrupt } from "../log/entries.ts";
 import type { Path, Uid } from "../protocol/words.ts";
-import type { Blob } from "./blobs.ts";
+import { type Blob, blobsOf } from "./blobs.ts";
 import type { Tail } from "./chain.ts";
 import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
@@ -157,14 +157,30 @@ export class MemoryRows implements Rows {
   }
 
   entries(runId: number, after: number, limit: number): readonly LogRow[] {
-    return (this.#log.get(runId) ?? []).slice(after + 1, after + 1 + limit);
+    const log = this.#log.get(runId) ?? [];
+    const from = placeOf(log, after + 1);
+    return log.slice(from, from + limit);
   }
 
   tail(runId: number, seq: number): Tail | null {
-    const log = this.#log.get(runId);
-    const fact = seq - (log?.[seq]?.since ?? 0);
-    const chain = log?.[fact]?.chain ?? null;
-    return chain === null ? null : { fact, chain };
+    const log = this.#log.get(runId) ?? [];
+    for (let i = placeOf(log, seq + 1) - 1; i >= 0; i -= log[i]?.since || 1) {
+      const { seq: fact, chain } = log[i] ?? { seq, chain: null };
+      if (chain !== null) return { fact, chain };
+    }
+    return null;
+  }
+
+  dropFrames(runId: number): { readonly last: number; readonly texts: readonly string[] } {
+    const log = this.#log.get(runId) ?? [];
+    const frames = log.filter(({ chain }) => chain === null);
+    this.#set(
+      this.#log,
+      runId,
+      log.filter(({ chain }) => chain !== null),
+    );
+    const texts = frames.flatMap(({ text }) => (blobsOf(text).length > 0 ? [text] : []));
+    return { last: frames.at(-1)?.seq ?? -1, texts };
   }
 
   addBlob({ hash, text }: Blob): void {
@@ -173,6 +189,19 @@ export class MemoryRows implements Rows {
 
   blob(hash: string): string | null {
     return this.#blobs.get(hash) ?? null;
+  }
+
+  /** Only the log and other blobs refer to blobs here: the rows beside it hold their values themselves. */
+  isBlobUsed(hash: string): boolean {
+    const texts = [...this.#log.values()].flatMap((log) => log.map(({ text }) => text));
+    return [...texts, ...this.#blobs.values()].some((text) => blobsOf(text).includes(hash));
+  }
+
+  dropBlob(hash: string): void {
+    const text = this.#blobs.get(hash);
+    if (text === undefined) return;
+    this.#blobs.delete(hash);
+    this.#undo.push(() => this.#blobs.set(hash, text));
   }
 
   addInbox(runId: number, row: Omit<InboxRow, "row">): void {
@@ -311,8 +340,21 @@ function matches(run: RunRow, query: Query): boolean {
     (query.subject === undefined || run.subject === query.subject) &&
     (query.agent === undefined || run.agent === query.agent) &&
     (query.thread === undefined || run.thread === query.thread) &&
-    (query.run === undefined || run.uid === query.run)
+    (query.run === undefined || run.uid === query.run) &&
+    (query.prunable !== true || (run.outcome !== null && run.pruned === null && run.aside === null))
   );
+}
+
+/** Where an entry stands in a log, or the next one behind it: at its own `seq`, until frames before it were pruned. */
+function placeOf(log: readonly LogRow[], seq: number): number {
+  if (log[seq]?.seq === seq) return seq;
+  let [low, high] = [0, log.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((log[middle]?.seq ?? 0) < seq) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };

@@ -20,7 +20,10 @@ export type Appending = Pick<RunRow, "id" | "uid" | "threadId" | "head" | "leg">
 
 /** What of a run's row changes after it was made. `head` and `updatedAt` follow the log. */
 export type RunChange = Partial<
-  Pick<RunRow, "leg" | "legOpen" | "outcome" | "readyAt" | "owner" | "epoch" | "until" | "waitsForKey" | "aside">
+  Pick<
+    RunRow,
+    "leg" | "legOpen" | "outcome" | "readyAt" | "owner" | "epoch" | "until" | "waitsForKey" | "aside" | "pruned"
+  >
 >;
 
 /** A log row; `log-rows.ts` says what its columns mean. */
@@ -93,9 +96,14 @@ export interface Rows {
   entries(runId: number, after: number, limit: number): readonly LogRow[];
   /** The last fact at or before `seq`. */
   tail(runId: number, seq: number): Tail | null;
+  /** Removes all rows without a hash. @returns the place of the last one, -1 for none, and the texts of those that refer to blobs */
+  dropFrames(runId: number): { readonly last: number; readonly texts: readonly string[] };
   /** One that is there is the same. */
   addBlob(blob: Blob): void;
   blob(hash: string): string | null;
+  /** Whether any row or other blob refers to it. */
+  isBlobUsed(hash: string): boolean;
+  dropBlob(hash: string): void;
 
   addInbox(runId: number, row: Omit<InboxRow, "row">): void;
   inbox(runId: number): readonly InboxRow[];

@@ -5,6 +5,7 @@ import { type Blob, BlobFault, pack, unpack } from "./blobs.ts";
 import { StoreDamagedError } from "./errors.ts";
 import type { QuestionRow } from "./rows.ts";
 import type { SqliteDatabase, SqlRow } from "./sqlite-database.ts";
+import { BLOB_COLUMNS, hasBlobs } from "./sqlite-schema.ts";
 import { damaged, jsonOf, numberOf, numberOrNull, textIn, textOf } from "./sqlite-values.ts";
 import type { Claim, Closed, Question } from "./store.ts";
 
@@ -23,6 +24,14 @@ export class SqliteBlobs {
   text(hash: string): string | null {
     const row = this.#db.get("SELECT text FROM blobs WHERE hash = ?", hash);
     return row === null ? null : textIn(row, "text");
+  }
+
+  /** Whether a row, or another blob, refers to it: few have blobs at all, and an index knows which. */
+  isUsed(hash: string): boolean {
+    return BLOB_COLUMNS.some(([table, column]) => {
+      const sql = `SELECT 1 FROM ${table} WHERE ${hasBlobs(column)} AND instr(${column}, ?) > 0 LIMIT 1`;
+      return this.#db.get(sql, hash) !== null;
+    });
   }
 
   /** The text of a value, to be read by {@link question} or {@link claim}. */

@@ -7,6 +7,7 @@ import { StoreDamagedError } from "./errors.ts";
 import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
 import { SqliteBlobs } from "./sqlite-blobs.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
+import { hasBlobs, PRUNABLE } from "./sqlite-schema.ts";
 import { flag, jsonOf, numberIn, numberOf, numberOrNull, textIn, textOf, textOrNull } from "./sqlite-values.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
@@ -19,6 +20,13 @@ const RUN = `runs.*, ${HEAD} AS head,
   (SELECT at FROM log WHERE run = runs.id ORDER BY seq DESC LIMIT 1) AS updated_at`;
 
 const KEPT_TAILS = 1_000;
+
+/** The last fact at or before an entry: at once by what the entry says; where that was pruned, by looking back. */
+const LAST_FACT = `SELECT fact.seq, fact.chain FROM log AS last
+  JOIN log AS fact ON fact.run = last.run AND fact.seq = last.seq - last.since
+  WHERE last.run = ? AND last.seq = ? AND fact.chain IS NOT NULL`;
+const LAST_FACT_LEFT =
+  "SELECT seq, chain FROM log WHERE run = ? AND seq <= ? AND chain IS NOT NULL ORDER BY seq DESC LIMIT 1";
 
 /** The tables as `sqlite-schema.ts` made them. Statements and mapping, no rule. */
 export class SqliteRows implements Rows {
@@ -212,13 +220,22 @@ export class SqliteRows implements Rows {
   tail(runId: number, seq: number): Tail | null {
     const known = this.#tails.get(runId);
     if (known?.seq === seq) return known.tail;
-    const row = this.#db.get(
-      `SELECT fact.seq, fact.chain FROM log AS last JOIN log AS fact ON fact.run = last.run AND fact.seq = last.seq - last.since
-       WHERE last.run = ? AND last.seq = ? AND fact.chain IS NOT NULL`,
-      runId,
-      seq,
-    );
+    return this.#tailBy(LAST_FACT, runId, seq) ?? this.#tailBy(LAST_FACT_LEFT, runId, seq);
+  }
+
+  #tailBy(sql: string, runId: number, seq: number): Tail | null {
+    const row = this.#db.get(sql, runId, seq);
     return row === null ? null : { fact: numberOf(row, "seq"), chain: textOf(row, "chain") };
+  }
+
+  dropFrames(runId: number): { readonly last: number; readonly texts: readonly string[] } {
+    const frames = "FROM log WHERE run = ? AND chain IS NULL";
+    const row = this.#db.get(`SELECT max(seq) AS last ${frames}`, runId);
+    const texts = this.#db
+      .all(`SELECT entry ${frames} AND ${hasBlobs("entry")}`, runId)
+      .map((one) => textIn(one, "entry"));
+    this.#db.run(`DELETE ${frames}`, runId);
+    return { last: (row && numberOrNull(row, "last")) ?? -1, texts };
   }
 
   addBlob(blob: Blob): void {
@@ -227,6 +244,14 @@ export class SqliteRows implements Rows {
 
   blob(hash: string): string | null {
     return this.#blobs.text(hash);
+  }
+
+  isBlobUsed(hash: string): boolean {
+    return this.#blobs.isUsed(hash);
+  }
+
+  dropBlob(hash: string): void {
+    this.#db.run("DELETE FROM blobs WHERE hash = ?", hash);
   }
 
   addInbox(runId: number, { at, by, text }: Omit<InboxRow, "row">): void {
@@ -384,6 +409,7 @@ const CHANGES: { readonly [member: string]: string } = {
   until: "until",
   waitsForKey: "waits_for_key",
   aside: "aside",
+  pruned: "pruned",
 } satisfies Record<keyof RunChange, string>;
 
 function keyText({ tenant, tool, key }: KeyName): string {
@@ -424,17 +450,19 @@ function runRow(row: SqlRow): RunRow {
     until: numberOf(row, "until"),
     waitsForKey: keyOf(textOrNull(row, "waits_for_key")),
     aside: textOrNull(row, "aside"),
+    pruned: numberOrNull(row, "pruned"),
   };
 }
 
 function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
   const { tenant, subject, agent, thread, run } = query;
-  const terms: [string, SqlValue][] = [...more];
+  const terms: (readonly [string, SqlValue] | readonly [string])[] = [...more];
   if (tenant !== null) terms.push(["tenant = ?", tenant]);
   if (subject !== undefined) terms.push(["subject = ?", subject]);
   if (agent !== undefined) terms.push(["agent = ?", agent]);
   if (thread !== undefined) terms.push(["thread = ?", thread]);
   if (run !== undefined) terms.push(["uid = ?", run]);
+  if (query.prunable === true) terms.push([PRUNABLE]);
   if (terms.length === 0) return { where: "TRUE", values: [] };
-  return { where: terms.map(([term]) => term).join(" AND "), values: terms.map(([, value]) => value) };
+  return { where: terms.map(([term]) => term).join(" AND "), values: terms.flatMap(([, ...value]) => value) };
 }

@@ -5,6 +5,23 @@ import { type SqliteDatabase, SqliteError } from "./sqlite-database.ts";
 /** "PERD": marks a SQLite file as ours, https://sqlite.org/pragma.html#pragma_application_id. */
 const APPLICATION_ID = 0x50455244;
 
+/** The columns whose texts may refer to blobs. */
+export const BLOB_COLUMNS = [
+  ["log", "entry"],
+  ["questions", "interrupt"],
+  ["questions", "closed"],
+  ["claims", "output"],
+  ["blobs", "text"],
+] as const;
+
+/** That a column's text refers to blobs at all. Word for word as in the indexes, or those are of no use. */
+export function hasBlobs(column: (typeof BLOB_COLUMNS)[number][1]): string {
+  return `instr(${column}, char(10)) > 0`;
+}
+
+/** Runs that are over and have their frames; as in its index. */
+export const PRUNABLE = "outcome IS NOT NULL AND pruned IS NULL AND aside IS NULL";
+
 /**
  * Version n is reached by the n-th text. A text that was released never changes: files in the field were made by it.
  *
@@ -59,6 +76,15 @@ const MIGRATIONS: readonly string[] = [
     UNIQUE (tenant, tool, key)
   );
   CREATE INDEX claims_holder ON claims (holder);
+  `,
+  `
+  ALTER TABLE runs ADD COLUMN pruned INTEGER;
+  CREATE INDEX runs_prunable ON runs (id) WHERE outcome IS NOT NULL AND pruned IS NULL AND aside IS NULL;
+  CREATE INDEX log_blobs ON log (id) WHERE instr(entry, char(10)) > 0;
+  CREATE INDEX questions_blobs ON questions (n) WHERE instr(interrupt, char(10)) > 0;
+  CREATE INDEX answers_blobs ON questions (n) WHERE instr(closed, char(10)) > 0;
+  CREATE INDEX claims_blobs ON claims (id) WHERE instr(output, char(10)) > 0;
+  CREATE INDEX blobs_blobs ON blobs (id) WHERE instr(text, char(10)) > 0;
   `,
 ];
 

@@ -4,15 +4,16 @@
  * A store owns order, atomicity and ownership. It knows nothing of agents or of AG-UI; of an entry it reads only what moves one of its rows:
  * that a run or a leg began or ended, and that a question was asked or closed.
  *
- * 1. A run's `seq` counts from 0 without a gap; only the store assigns `seq` and `at`.
+ * 1. A run's `seq` counts from 0 without a gap, until its frames are pruned; only the store assigns `seq` and `at`.
  * 2. A batch is appended whole or not at all, under the epoch of a lease that still holds; then it is durable.
  * 3. What comes from outside is an inbox row until the batch that appends the entry it became.
  * 4. A run is never put to rest over an inbox row, nor over a question that somebody else has answered: else an answer is slept through.
  * 5. A question is closed once. The later of two callers learns who was first.
  * 6. A run that cannot be read is set aside with its cause; its neighbours go on.
- * 7. A hint says "look again" after a commit. It is never data, may come for nothing, and is never missing.
+ * 7. Only frames of a finished run are ever removed, all of them at once, with the append of the `transcript` that stands for them.
+ * 8. A hint says "look again" after a commit. It is never data, may come for nothing, and is never missing.
  */
-import type { Added, Entry, Interrupt, LegRequest, NewEntry } from "../log/entries.ts";
+import type { Added, Entry, Fact, Interrupt, LegRequest, NewEntry } from "../log/entries.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Hash, Path, Principal, Uid } from "../protocol/words.ts";
 
@@ -62,6 +63,8 @@ export interface Run {
   readonly epoch: number;
   /** Why it cannot be read, once that was found out: no driver gets it. */
   readonly aside: string | null;
+  /** Once its frames are gone: the place of the last one. */
+  readonly pruned: number | null;
 }
 
 /** What came in from outside. */
@@ -226,6 +229,16 @@ export type Appended =
   | { readonly is: "held"; readonly claim: Claim };
 
 /**
+ * What came of pruning; but for `pruned`, nothing was changed.
+ *
+ * - `already`: its frames are gone.
+ * - `unfinished`: it is not over, so its frames are still needed.
+ * - `driven`: somebody has its lease, to write down what came in after its end.
+ * - `moved`: its log goes on behind what the transcript was made of: read it again.
+ */
+export type Pruned = "pruned" | "already" | "unfinished" | "driven" | "moved" | "none";
+
+/**
  * Says that there is something new.
  *
  * @param appended - for a run, what its log has got, where the writer is in this process and it was an append; else read
@@ -257,6 +270,8 @@ export interface Query {
   readonly after?: string;
   /** 50 by default, at most 500. */
   readonly limit?: number;
+  /** Only runs that are over and have their frames. */
+  readonly prunable?: true;
 }
 
 /** What `verify` found. */
@@ -312,6 +327,13 @@ export interface EventStore {
    */
   append(lease: Lease, batch: Batch): Promise<Appended>;
   inbox(uid: Uid): Promise<readonly Inbox[]>;
+  /**
+   * Removes the frames of a finished run, and the large values that nothing else refers to, in one transaction with the append of what stands
+   * for them.
+   *
+   * @param head - the last entry that `transcript` was made of
+   */
+  prune(uid: Uid, head: number, transcript: Fact<"transcript">): Promise<Pruned>;
   /** Takes a run away from its driver for good, with the cause. */
   setAside(uid: Uid, cause: string): Promise<void>;
 

@@ -4,10 +4,11 @@
  *
  * The numbers cite the invariants of `store.ts`.
  */
-import { checkRequest, type NewEntry } from "../log/entries.ts";
+import { checkRequest, type Fact, type NewEntry } from "../log/entries.ts";
 import { toJson } from "../protocol/json.ts";
 import { checkPayload } from "../protocol/payload.ts";
 import type { Uid } from "../protocol/words.ts";
+import { blobsOf } from "./blobs.ts";
 import { changeClaim } from "./claims.ts";
 import { addEntries, type Stored, stored } from "./log-rows.ts";
 import { applyEntry } from "./projection.ts";
@@ -25,6 +26,7 @@ import type {
   Meaning,
   Outside,
   Posted,
+  Pruned,
   ThreadKey,
   ThreadView,
 } from "./store.ts";
@@ -195,6 +197,7 @@ function beginRun(
     until: lease.until,
     waitsForKey: null,
     aside: null,
+    pruned: null,
   });
   const change = record(tx, run, first.map(stored));
   tx.rows.changeRun(run.id, change);
@@ -293,6 +296,36 @@ export function renew(tx: Tx, lease: Lease): Lease | null {
   const until = tx.at + tx.leaseMs;
   tx.rows.changeRun(run.id, { until });
   return { ...lease, until, span: tx.leaseMs };
+}
+
+/** (7) */
+export function prune(
+  tx: Tx,
+  { uid, head }: { readonly uid: Uid; readonly head: number },
+  transcript: Stored & { readonly entry: Fact<"transcript"> },
+): Pruned {
+  const run = tx.rows.run(uid);
+  if (run === null) return "none";
+  if (run.outcome === null) return "unfinished";
+  if (run.pruned !== null) return "already";
+  if (run.owner !== null) return "driven";
+  if (run.head !== head) return "moved";
+  const { last, texts } = tx.rows.dropFrames(run.id);
+  addEntries(tx.rows, run, tx.at, [transcript]);
+  tx.rows.changeRun(run.id, { pruned: last });
+  dropBlobs(tx, texts);
+  tx.news.push({ appendedTo: uid, seq: head + 1, at: tx.at, entries: [transcript] });
+  return "pruned";
+}
+
+/** The blobs that these texts, which are gone, referred to, and nothing else does. */
+function dropBlobs(tx: Tx, texts: readonly string[]): void {
+  for (const hash of new Set(texts.flatMap(blobsOf))) {
+    const text = tx.rows.blob(hash);
+    if (text === null || tx.rows.isBlobUsed(hash)) continue;
+    tx.rows.dropBlob(hash);
+    dropBlobs(tx, [text]);
+  }
 }
 
 export function setAside(tx: Tx, uid: Uid, cause: string): void {

@@ -125,7 +125,28 @@ const facts: { readonly [K in FactKind]: readonly Fact<K>[] } = {
   "inbox.taken": [{ kind: "inbox.taken", item: "cancel", payload: null, by: "ann" }],
   "run.parked": [{ kind: "run.parked", why: "interrupt" }],
   "run.resumed": [{ kind: "run.resumed", why: "recovered", epoch: 2 }],
-  transcript: [{ kind: "transcript", messages: [{ id: "a0", role: "assistant", content: "Done." }] }],
+  transcript: [
+    {
+      kind: "transcript",
+      messages: [
+        { kept: "all" },
+        { kept: { from: 0, to: 2 } },
+        { brought: 0 },
+        {
+          message: { id: "a0", role: "assistant", content: "" },
+          texts: [{ at: ["content"], of: { output: path("0"), in: ["reasoning", 0, "text"] } }],
+        },
+        {
+          message: { id: "a1", role: "user", content: [{ type: "text", text: "" }] },
+          texts: [{ at: ["content", 0, "text"], of: { brought: 0, in: ["content"] } }],
+        },
+        {
+          message: { id: "a2", role: "tool", toolCallId: "c", content: "" },
+          texts: [{ at: ["content"], of: { result: path("1.0") } }],
+        },
+      ],
+    },
+  ],
   "run.finished": [{ kind: "run.finished", outcome: "cancelled", unresolved: [path("1.0")] }],
 };
 
@@ -188,6 +209,7 @@ test("what may be left out may be there", () => {
     { kind: "interrupt.answered", id: "i1", status: "resolved", payload: false, by: "ann" },
     { kind: "step.finished", path: path("0"), via: "call", usage, status: "ok", output: "", patch: [], dropped: [] },
     { kind: "frame", path: path(""), event: { type: "RAW", event: { any: [1, null] } } },
+    { kind: "transcript", messages: [], shown: null },
   ];
   for (const entry of full) expect(parseEntry(encodeEntry(entry).text, place)).toEqual({ ...entry, seq: 7, at: 1_000 });
 });
@@ -202,7 +224,7 @@ describe("an error says run, seq, where and why", () => {
     ['{"kind":"frame","path":"","ref":{"of":"ZAP"}}', "/ref/of", "RUN_STARTED"],
     ['{"kind":"state","path":"","patch":[{"op":"add","path":"/a"}]}', "/patch/0/value", ""],
     ['{"kind":"step.finished","path":"0","via":"call","status":"ok","patch":[]}', "/output", "missing"],
-    ['{"kind":"transcript","messages":[{"id":"a","role":"pope","content":""}]}', "/messages/0/role", ""],
+    ['{"kind":"transcript","messages":[{"kept":"some"}]}', "/messages/0", ""],
   ])("%s", (text, where, why) => {
     const fault = faultOf(() => parseEntry(text, place));
     expect(fault).toMatchObject({ code: "ENTRY_UNREADABLE", run: uid, seq: 7, where });

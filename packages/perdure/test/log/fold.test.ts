@@ -165,10 +165,12 @@ describe("the fold", () => {
 
   test("takes a transcript in place of frames that were pruned", () => {
     const messages = [user("u", "go"), { id: "a", role: "assistant" as const, content: "Gone." }];
-    const [{ kind, ...started } = { kind: "leg.started" }] = leg(1, "r1", null);
-    const state = fold(
-      logOf([[runStarted, { kind, ...started } as Batch[number]], [{ kind: "transcript", messages }]]),
-    );
+    const [started] = leg(1, "r1", request("r1", { messages: [user("u", "go")] }));
+    const items = [
+      { brought: 0 },
+      { message: { ...messages[1], content: "Gone." } as (typeof messages)[1], texts: [] },
+    ];
+    const state = fold(logOf([[runStarted, started as Batch[number]], [{ kind: "transcript", messages: items }]]));
     expect(state.messages).toEqual(messages);
   });
 

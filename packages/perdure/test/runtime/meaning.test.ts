@@ -22,6 +22,7 @@ const run: Run = {
     waitsForKey: null,
     owner: null,
     epoch: 1,
+    pruned: null,
   },
 };
 type At = NonNullable<ThreadView["run"]>;

@@ -34,6 +34,7 @@ import {
   yes,
 } from "./builders.ts";
 import { largeValues } from "./large-values.ts";
+import { pruning } from "./pruning.ts";
 
 /** How a store under test is made, and made again over what it kept. */
 export interface Medium {
@@ -771,6 +772,8 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         expect(await store.verify()).toEqual({ runs: 2, entries: 6, faults: [] });
       });
     });
+
+    describe("pruning", () => pruning({ store: () => store, reopen }));
 
     describe("large values", () => largeValues({ store: () => store, reopen }));
 

@@ -4,8 +4,9 @@ import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
 import { sqlite } from "../../src/store/sqlite.ts";
-import { memo, uid } from "./builders.ts";
+import { kinds, memo, uid } from "./builders.ts";
 import { folder } from "./folder.ts";
+import { transcript } from "./pruning.ts";
 
 let place: Awaited<ReturnType<typeof folder>>;
 beforeEach(async () => {
@@ -14,8 +15,8 @@ beforeEach(async () => {
 afterEach(() => place.remove());
 
 /** Starts the child and gives its output line by line. */
-function startChild() {
-  const script = fileURLToPath(new URL("./crash-child.ts", import.meta.url));
+function startChild(name = "crash-child.ts") {
+  const script = fileURLToPath(new URL(name, import.meta.url));
   const child = spawn(process.execPath, ["--import", "tsx", script, place.file], {
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -61,6 +62,34 @@ test.each([40, 400, 1_500])(
     if (lease === null) throw new Error("the leases of a dead owner are void");
     expect(lease.epoch).toBe(2);
     expect(await store.append(lease, { entries: [memo(-1)] })).toMatchObject({ is: "appended" });
+    await store.close();
+  },
+);
+
+test.each([3, 40, 150])(
+  "killed with SIGKILL after %i runs were pruned: each run is whole or pruned, none by half, and pruning goes on",
+  async (count) => {
+    const { lines, until, kill } = startChild("prune-child.ts");
+    await until(1 + count);
+    await kill();
+
+    const store = sqlite(place.file);
+    await store.open("next");
+    const told = new Set(lines.slice(1).map((line) => line.split(" ")[0]));
+    let pruned = 0;
+    for (const { uid: run, pruned: last } of (await store.runs({ tenant: "acme", limit: 500 })).items) {
+      const found = await kinds(store, run);
+      const isPruned = last !== null;
+      expect(found.filter((kind) => kind === "frame")).toHaveLength(isPruned ? 0 : 40);
+      expect(found.filter((kind) => kind === "transcript")).toHaveLength(isPruned ? 1 : 0);
+      expect(found.filter((kind) => kind === "memo")).toHaveLength(20);
+      if (told.has(run)) expect(isPruned).toBe(true);
+      if (isPruned) pruned += 1;
+    }
+    expect(pruned).toBeGreaterThanOrEqual(count);
+    expect(pruned).toBeLessThan(200);
+    expect((await store.verify()).faults).toEqual([]);
+    expect(await store.prune(uid("k199"), 63, transcript)).toBe("pruned");
     await store.close();
   },
 );
