@@ -5,6 +5,7 @@ import { isJsonObject } from "../protocol/json.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import type { Engine } from "../runtime/engine.ts";
+import { PruneRefusedError } from "../runtime/prune.ts";
 import { anyOf } from "../runtime/signals.ts";
 import { isOf, type Streams } from "../runtime/streams.ts";
 import type { Question, Reply, Run } from "../store/store.ts";
@@ -81,6 +82,18 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
       return c.json({ run: after }, put === "put" ? 202 : 200);
     });
   }
+
+  app.post("/runs/:uid/prune", async (c) => {
+    const run = await ownRun(c);
+    if (run instanceof Response) return run;
+    try {
+      await engine.prune(run.uid);
+    } catch (error) {
+      if (error instanceof PruneRefusedError) return problem(409, error.code, error.message);
+      throw error;
+    }
+    return c.json({ run: await showRun(store, (await store.run(run.uid)) ?? run, now()) });
+  });
 
   app.get("/inbox", async (c) => {
     await engine.open();

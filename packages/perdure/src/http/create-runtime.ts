@@ -5,7 +5,7 @@ import { cors } from "hono/cors";
 import { PerdureError } from "../protocol/errors.ts";
 import { RUN_HEADER } from "../protocol/negotiate.ts";
 import { PayloadTooLargeError } from "../protocol/payload.ts";
-import type { Principal } from "../protocol/words.ts";
+import type { Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
@@ -60,6 +60,14 @@ export interface Runtime {
   readonly isOpen: boolean;
   /** Opens the store and goes on with every run that was cut. Otherwise the first request does. */
   open(): Promise<void>;
+  /**
+   * Removes the frames of a run that is over; what the thread shows stays as it is, but cursors into the run are of no use any more.
+   *
+   * @param run - its uid, as `GET /runs` lists it
+   * @returns `already`: they are gone
+   * @throws {@link PruneRefusedError} with the code `RUN_UNFINISHED`, `RUN_NOT_FOUND`, `RUN_SET_ASIDE` or `RUN_DRIVEN`
+   */
+  prune(run: string): Promise<"pruned" | "already">;
   /**
    * Stops in order: streams end with RUN_ERROR `RECONNECT`, what runs may end within `drainGrace`, and each run is left to whoever opens the
    * store next.
@@ -158,6 +166,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     },
     isOpen,
     open: () => engine.open(),
+    prune: (run) => engine.prune(run as Uid),
     async close() {
       closing.abort();
       await engine.close(options.drainGrace);

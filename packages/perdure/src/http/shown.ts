@@ -32,6 +32,8 @@ export interface ShownRun {
   readonly waitsForKey: { readonly tool: string; readonly key: string } | null;
   readonly outcome: Run["outcome"];
   readonly aside: string | null;
+  /** Its frames are gone. */
+  readonly pruned: boolean;
 }
 
 /** One run, and what its row and its log do not say. */
@@ -72,6 +74,7 @@ export async function showRun(store: EventStore, run: Run, now: number): Promise
   const key = rests ? run.waitsForKey : null;
   return {
     ...{ uid, agent, thread, turn, labels, createdAt, updatedAt, head, leg, legOpen, state, outcome, aside },
+    pruned: run.pruned !== null,
     waitsFor: rests ? await waitsFor(store, run) : null,
     wakesAt: rests ? run.readyAt : null,
     waitsForKey: key === null ? null : { tool: key.tool, key: key.key },

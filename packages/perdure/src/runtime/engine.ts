@@ -21,6 +21,7 @@ import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
+import { prune } from "./prune.ts";
 import { RunningWrites } from "./running-writes.ts";
 import { startingState } from "./starting-state.ts";
 import { SuspectTurn } from "./suspects.ts";
@@ -179,6 +180,12 @@ export class Engine {
   async cancel(uid: Uid, by: string): Promise<"put" | "finished" | "none"> {
     await this.open();
     return await this.store.put(uid, by, { kind: "cancel" });
+  }
+
+  /** Removes the frames of a run that is over. @throws {@link PruneRefusedError} */
+  async prune(uid: Uid): Promise<"pruned" | "already"> {
+    await this.open();
+    return await prune(this.store, this.threads, uid);
   }
 
   /** Cancels a run that nobody reads, if it is in the middle of a leg and its agent wants that. */

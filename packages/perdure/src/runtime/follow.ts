@@ -5,6 +5,7 @@
  * L2. Frames made for one connection carry no cursor, but for the last one of a prelude.
  */
 import { bytesOf } from "../emit/verified-stream.ts";
+import type { Entry } from "../log/entries.ts";
 import { type RunState, rendered } from "../log/fold.ts";
 import { prelude } from "../log/prelude.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
@@ -120,10 +121,10 @@ class Following implements Batches {
       if (news === undefined) return;
       run = news.run;
     }
-    // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
-    const missed = after === null ? [] : await missedBetween(threads, this.options.run, after, joined.run.head);
+    const missed = after === null ? null : await missedBetween(threads, this.options.run, after, joined.run.head);
     const connection = new Connection(this.options, run);
-    this.#first = after === null ? connection.prelude() : connection.sent(missed);
+    // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
+    this.#first = missed === null ? connection.prelude() : connection.sent(missed);
     this.#connection = connection;
   }
 
@@ -221,15 +222,26 @@ function isTerminal({ type }: AGUIEvent): boolean {
   return type === "RUN_FINISHED" || type === "RUN_ERROR";
 }
 
-/** The frames behind `after`, up to what the reader joined at: they are rendered from the log, as everything that is live. */
-async function missedBetween(threads: Threads, run: Run, after: number, head: number): Promise<Shown[]> {
+/**
+ * The frames behind `after`, up to what the reader joined at: they are rendered from the log, as everything that is live. Null when some of
+ * them were pruned: then a prelude has to do.
+ */
+async function missedBetween(threads: Threads, run: Run, after: number, head: number): Promise<Shown[] | null> {
   if (after >= head) return [];
   const before = (await threads.before(run)).at(-1);
+  const entries = await threads.entries(run.uid, -1);
+  if (lastPruned(entries) > after) return null;
   const missed: Shown[] = [];
-  for (const shown of rendered(await threads.entries(run.uid, -1), before)) {
+  for (const shown of rendered(entries, before)) {
     if (shown.seq > after && shown.seq <= head) missed.push(shown);
   }
   return missed;
+}
+
+/** The place of the last frame that was pruned: a run ends with its last leg's terminal event. */
+function lastPruned(entries: readonly Entry[]): number {
+  if (!entries.some(({ kind }) => kind === "transcript")) return -1;
+  return (entries.find(({ kind }) => kind === "run.finished")?.seq ?? 0) - 1;
 }
 
 interface News {

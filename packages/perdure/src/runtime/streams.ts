@@ -89,7 +89,7 @@ export class Streams {
     const from = cursor === undefined ? null : await this.#engine.store.run(cursor.uid);
     const isOurs =
       from !== null && from.thread === key.thread && isOf(from, request.principal) && from.agent === key.agent;
-    const isThere = isOurs && cursor !== undefined && cursor.seq <= from.head;
+    const isThere = isOurs && cursor !== undefined && hasRest(from, cursor);
     return isThere
       ? { batches: this.#thread(from, { cursor }, request), run: from.uid }
       : { batches: this.#thread(newest, { due: await this.#dueLeg(newest) }, request), run: newest.uid };
@@ -101,7 +101,7 @@ export class Streams {
     { cursor, isFollowing, gone }: Pick<ThreadStreamRequest, "cursor" | "isFollowing" | "gone">,
   ): Batches {
     const from = decodeCursor(cursor);
-    const isThere = from !== undefined && from.uid === run.uid && from.seq <= run.head;
+    const isThere = from !== undefined && from.uid === run.uid && hasRest(run, from);
     const until = isFollowing ? "finished" : "rest";
     const common = { run, as: null, until, gone } as const;
     return this.#follow(isThere ? { ...common, after: from.seq, knownAs: from.runId } : { ...common, after: null });
@@ -176,6 +176,11 @@ export class Streams {
   #follow(options: Omit<FollowOptions, "stopping">): Batches {
     return follow({ feeds: this.#feeds, threads: this.#engine.threads }, { ...options, stopping: this.#stopping });
   }
+}
+
+/** Whether everything that followed a cursor in its run is there. */
+function hasRest({ head, pruned }: Run, { seq }: Cursor): boolean {
+  return seq <= head && seq >= (pruned ?? -1);
 }
 
 /** Whether a run belongs to whoever asks. "Not yours" and "not there" look the same. */

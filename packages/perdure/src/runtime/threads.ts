@@ -41,9 +41,18 @@ export class Threads {
    * aside, as one whose rows cannot be read is by the store.
    */
   async load(run: Run): Promise<{ readonly state: RunState; readonly before: readonly RunState[] }> {
+    const { state, before } = await this.read(run);
+    return { state, before };
+  }
+
+  /** As {@link load}, with the entries themselves. */
+  async read(
+    run: Run,
+  ): Promise<{ readonly entries: readonly Entry[]; readonly state: RunState; readonly before: readonly RunState[] }> {
     try {
       const before = await this.before(run);
-      return { state: fold(await this.entries(run.uid, -1), before.at(-1)), before };
+      const entries = await this.entries(run.uid, -1);
+      return { entries, state: fold(entries, before.at(-1)), before };
     } catch (error) {
       const broken = brokenLog(run.uid, error);
       if (broken instanceof LogError) await this.store.setAside(run.uid, broken.message);

@@ -1,0 +1,90 @@
+/**
+ * Pruning: the frames of a finished run go, and a transcript stands for them.
+ *
+ * 1. What a reader is shown afterwards is compared, byte for byte, with what he was shown before. Where that differs nothing is removed.
+ * 2. The store removes only what the transcript was made of: an entry that came in between makes it anew.
+ */
+import type { Entry, Fact } from "../log/entries.ts";
+import { fold, type RunState } from "../log/fold.ts";
+import { prelude } from "../log/prelude.ts";
+import { transcriptOf } from "../log/transcript.ts";
+import { PerdureError } from "../protocol/errors.ts";
+import type { Uid } from "../protocol/words.ts";
+import type { EventStore } from "../store/store.ts";
+import type { Threads } from "./threads.ts";
+
+/** Why the frames of a run stay. Nothing of it was changed. */
+export class PruneRefusedError extends PerdureError {
+  override readonly name = "PruneRefusedError";
+  constructor(
+    readonly run: Uid,
+    override readonly code: "RUN_NOT_FOUND" | "RUN_UNFINISHED" | "RUN_SET_ASIDE" | "RUN_DRIVEN" | "TRANSCRIPT_UNEQUAL",
+    why: string,
+  ) {
+    super(code, `run ${run} is not pruned: ${why}`);
+  }
+}
+
+/**
+ * Removes the frames of a run that is over.
+ *
+ * @returns `already`: they are gone
+ * @throws {@link PruneRefusedError}, and what reading its log throws
+ */
+export async function prune(store: EventStore, threads: Threads, uid: Uid): Promise<"pruned" | "already"> {
+  for (;;) {
+    const run = await store.run(uid);
+    if (run === null) throw new PruneRefusedError(uid, "RUN_NOT_FOUND", "there is no such run");
+    if (run.pruned !== null) return "already";
+    if (run.outcome === null) throw unfinished(uid);
+    if (run.aside !== null) {
+      throw new PruneRefusedError(uid, "RUN_SET_ASIDE", `it cannot be read (${run.aside}); perdure verify says more`);
+    }
+    const { entries, state, before } = await threads.read(run);
+    const transcript = transcriptOf(state);
+    const stands: Entry = { ...transcript, seq: state.head + 1, at: run.updatedAt };
+    const left = fold([...entries.filter(isFact), stands], before.at(-1));
+    if (shownBy(left) !== shownBy(state)) {
+      throw new PruneRefusedError(
+        uid,
+        "TRANSCRIPT_UNEQUAL",
+        "its transcript would not show what its frames show; this is a bug in Perdure, please report it with the run's log",
+      );
+    }
+    const pruned = await store.prune(uid, state.head, transcript);
+    switch (pruned) {
+      case "pruned":
+      case "already":
+        return pruned;
+      case "driven":
+        throw new PruneRefusedError(
+          uid,
+          "RUN_DRIVEN",
+          "a driver is writing down what came in after its end; try again in a moment",
+        );
+      case "unfinished":
+        throw unfinished(uid);
+      case "moved":
+      case "none":
+        continue;
+      default:
+        pruned satisfies never;
+    }
+  }
+}
+
+function unfinished(uid: Uid): PruneRefusedError {
+  return new PruneRefusedError(
+    uid,
+    "RUN_UNFINISHED",
+    "it is not over, so its frames are still needed; let it end, or cancel it",
+  );
+}
+
+function isFact(entry: Entry): entry is Entry & Fact {
+  return entry.kind !== "frame";
+}
+
+function shownBy(state: RunState): string {
+  return JSON.stringify(prelude(state, { threadId: "", runId: "" }));
+}
