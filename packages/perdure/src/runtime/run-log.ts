@@ -32,6 +32,8 @@ export class RunLog {
   #claims: readonly ClaimChange[] | undefined;
   #taken: readonly number[] | undefined;
   #bytes = 0;
+  /** Of {@link #bytes}, what no append has taken yet. */
+  #queuedBytes = 0;
   #isFlushing = false;
   #last: Promise<void> = Promise.resolve();
   #lost: LeaseLostError | undefined;
@@ -107,6 +109,7 @@ export class RunLog {
 
   #queued(bytes: number): void {
     this.#bytes += bytes;
+    this.#queuedBytes += bytes;
     if (this.#offered === undefined) this.#flushSoon();
   }
 
@@ -217,7 +220,8 @@ export class RunLog {
     this.#isFlushing = false;
     if (this.#lost) return;
     const batch = this.#gathered();
-    const bytes = this.#bytes;
+    const bytes = this.#queuedBytes;
+    this.#queuedBytes = 0;
     // The store commits in the order of the calls, so the last one stands for all.
     this.#last = this.store.append(this.lease, batch).then(
       ({ is }) => {

@@ -70,6 +70,22 @@ test("frames that nothing else was added to go to the store as nothing else, whi
   ]);
 });
 
+test("what waits to be durable is counted once, however many appends are under way", async () => {
+  const commits: (() => void)[] = [];
+  const { log } = await begun(() => new Promise((resolve) => commits.push(resolve)));
+  const appendsUnderWay = 6;
+  for (let n = 1; n <= appendsUnderWay; n++) {
+    log.add([noted(n)], { bytes: 100 });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(log.pendingBytes).toBe(100 * n);
+  }
+  for (let left = appendsUnderWay - 1; left >= 0; left--) {
+    commits.shift()?.();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(log.pendingBytes).toBe(100 * left);
+  }
+});
+
 test("whatever is added and offered, in any order, and whatever is refused: the run is what the store holds", async () => {
   const deed = fc.oneof(
     fc.record({ does: fc.constant("add" as const) }),
