@@ -2,9 +2,10 @@ import { statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { agent } from "perdure";
+import { agent, tool } from "perdure";
 import { scriptedModel } from "perdure/testing";
 import { expect, onTestFinished, test } from "vitest";
+import { z } from "zod";
 import type { Message, RunAgentInput } from "../../src/protocol/events.ts";
 import { encodeSse } from "../../src/protocol/sse.ts";
 import { Engine } from "../../src/runtime/engine.ts";
@@ -107,3 +108,85 @@ test("100 turns of one thread take at most twice the bytes of one uninterrupted 
   // A file grows by pages: 25 turns are enough of them to compare.
   expect(file(100) - file(75)).toBeLessThanOrEqual(1.1 * (file(27) - file(2)));
 });
+
+const STEP = 10_000;
+const RUNS = 6;
+
+/** The bytes that are in use, without free pages; and all pages. */
+async function pages(file: string): Promise<{ readonly used: number; readonly all: number }> {
+  const db = new SqliteDatabase(await loadDriver(), file);
+  db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+  const [all, free, size] = ["page_count", "freelist_count", "page_size"].map((name) => Number(db.pragma(name)));
+  db.close();
+  return { used: ((all ?? 0) - (free ?? 0)) * (size ?? 0), all: all ?? 0 };
+}
+
+/** Text that no other step has, so that nothing is kept once for several. */
+const words = (of: string) => `${of} `.padEnd(200, "-").concat(" ").repeat(STEP / 200).slice(0, STEP);
+
+test("after pruning a thread takes at most 1.3 times its messages, inputs and outputs, and its file gets no larger by the next turns", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "perdure-growth-"));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const file = join(folder, "store.db");
+  const search = tool({
+    name: "search",
+    description: "Searches.",
+    effect: "read",
+    input: z.object({ query: z.string() }),
+    call: ({ query }) => ({ found: words(`found for ${query.slice(0, 12)}`) }),
+  });
+  const searcher = agent({
+    name: "searcher",
+    tools: [search],
+    model: scriptedModel(({ messages, lastUserText }) => {
+      const of = lastUserText.slice(0, 8);
+      return messages.at(-1)?.role === "user"
+        ? { reasoning: words(`thought of ${of}`), calls: [{ name: "search", input: { query: words(`query ${of}`) } }] }
+        : { text: words(`answer to ${of}`) };
+    }),
+  });
+  let time = Date.now();
+  const engine = new Engine({
+    store: sqlite(file),
+    agents: new Map([["searcher", searcher]]),
+    report: (error) => console.error(error),
+    now: () => (time += 30),
+  });
+  onTestFinished(() => engine.close());
+  const stopping = new AbortController();
+  onTestFinished(() => stopping.abort());
+  const streams = new Streams(engine, stopping.signal);
+  let turn = 0;
+  const run = async (): Promise<void> => {
+    turn += 1;
+    const content = words(`turn ${String(turn).padStart(3, "0")}`);
+    const input = { ...request(turn, []), messages: [{ id: `user-${turn}`, role: "user" as const, content }] };
+    const posted = await engine.post(searcher, input, USER);
+    for await (const _ of await streams.ofPost(posted, input, new AbortController().signal));
+  };
+  const pruned = async (): Promise<void> => {
+    for (const { uid } of (await engine.store.runs({ tenant: null, prunable: true, limit: 500 })).items) {
+      expect(await engine.prune(uid)).toBe("pruned");
+    }
+  };
+
+  await engine.open();
+  const empty = await pages(file);
+  for (let i = 0; i < RUNS; i++) await run();
+  const whole = await pages(file);
+  await pruned();
+  const left = await pages(file);
+  // A user's message, a thought, a call's arguments, its result, and an answer.
+  const content = RUNS * 5 * STEP;
+  expect(left.used - empty.used).toBeLessThanOrEqual(1.3 * content);
+  expect(whole.used - empty.used).toBeGreaterThan(1.9 * content);
+
+  // What was given back is enough for the frames of as many turns again.
+  for (let i = 0; i < RUNS; i++) {
+    await run();
+    if (i % 2 === 1) await pruned();
+  }
+  const again = await pages(file);
+  expect(again.used - empty.used).toBeLessThanOrEqual(1.3 * 2 * content);
+  expect(again.all).toBeLessThanOrEqual(1.05 * whole.all);
+}, 60_000);
