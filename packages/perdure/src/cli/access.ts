@@ -25,9 +25,16 @@ export interface Access {
   answer(interrupt: string, reply: Reply): Promise<Taken>;
   /** @returns the run after it; `isLate`: it had ended already */
   put(uid: string, kind: "cancel" | "abandon"): Promise<{ readonly run: ShownRun; readonly isLate: boolean }>;
+  /** One after the other; what is refused of one does not keep the others. */
+  prune(uids: readonly string[]): Promise<readonly Pruning[]>;
   verify(): Promise<Verified>;
   close(): Promise<void>;
 }
+
+/** What came of pruning one run. */
+export type Pruning =
+  | { readonly run: string; readonly is: "pruned" | "already" }
+  | { readonly run: string; readonly is: "refused"; readonly code: string; readonly why: string };
 
 export interface Taken {
   readonly id: string;

@@ -5,6 +5,7 @@ import { fold, type RunState } from "../log/fold.ts";
 import type { Reply } from "../store/store.ts";
 import type { Access, ListQuery } from "./access.ts";
 import { answerLines } from "./answer-lines.ts";
+import { CommandError, noRun } from "./command-error.ts";
 import { describeEntry } from "./describe-entry.ts";
 import type { Report } from "./output.ts";
 import { explain, type Log } from "./why.ts";
@@ -114,7 +115,9 @@ export function why(uid: string): Command {
     report.line(
       `${colours.bold(`Run ${run.uid}`)} of agent ${short(run.agent, 80)}${thread}: ${stateText(run, now())}.`,
     );
-    report.line(`It began ${ago(run.createdAt, now())} and has ${run.head + 1} entries.`);
+    // The frames are gone, and one entry stands for them.
+    const size = run.pruned ? `had ${run.head} entries; its frames were pruned` : `has ${run.head + 1} entries`;
+    report.line(`It began ${ago(run.createdAt, now())} and ${size}.`);
     for (const { says, next } of reasons) {
       report.line();
       report.line(says);
@@ -221,6 +224,49 @@ export function put(uid: string, kind: "cancel" | "abandon"): Command {
     report.next(["why", uid]);
     return true;
   };
+}
+
+/** @param which - one run, or all that ended longer ago than `olderThan` ms */
+export function prune(
+  which: { readonly run: string } | { readonly olderThan: number; readonly query: Pick<ListQuery, "agent" | "thread"> },
+): Command {
+  return async (access, report, now) => {
+    const uids = "run" in which ? [which.run] : await endedBefore(access, which.query, now() - which.olderThan);
+    const done = await access.prune(uids);
+    const refused = done.filter((one) => one.is === "refused");
+    if ("run" in which && refused[0] !== undefined) {
+      const { code, why: message, run } = refused[0];
+      throw code === "RUN_NOT_FOUND" ? noRun(run) : new CommandError(code, message, { next: ["why", run] });
+    }
+    if (report.isJson) {
+      report.json({ runs: done });
+      return refused.length === 0;
+    }
+    const pruned = done.filter(({ is }) => is === "pruned").length;
+    if ("run" in which) {
+      report.line(
+        pruned === 0 ? "Nothing to do: its frames are gone already." : "Pruned: the frames of the run are gone.",
+      );
+      report.line("What its thread shows is as it was; cursors into the run are of no use any more.");
+    } else report.line(`${pruned} runs pruned.`);
+    for (const { why: fault } of refused) report.line(`${report.colours.red("Kept")}: ${short(fault, 1_000)}`);
+    report.line();
+    report.next("run" in which ? ["why", which.run] : ["ls"]);
+    return refused.length === 0;
+  };
+}
+
+async function endedBefore(access: Access, query: ListQuery, at: number): Promise<readonly string[]> {
+  const uids: string[] = [];
+  for (let after: string | null | undefined; after !== null; ) {
+    const page = await access.runs({ ...query, limit: 500, ...(after !== undefined && { after }) });
+    for (const { uid, outcome, aside, pruned, updatedAt } of page.runs) {
+      if (outcome !== null && aside === null && !pruned && updatedAt <= at) uids.push(uid);
+    }
+    after = page.next;
+  }
+  // A thread's earlier runs first, as they were written.
+  return uids.reverse();
 }
 
 export const verify: Command = async (access, report) => {

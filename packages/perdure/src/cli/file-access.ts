@@ -21,10 +21,12 @@ import type { Entry } from "../log/entries.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import { answerQuestion, EVERY_SCOPE } from "../runtime/answers.ts";
+import { PruneRefusedError, prune } from "../runtime/prune.ts";
+import { Threads } from "../runtime/threads.ts";
 import { StoreLockedError } from "../store/errors.ts";
 import { sqlite } from "../store/sqlite.ts";
 import type { EventStore, Query, Reply, Run, Verified } from "../store/store.ts";
-import type { Access, ListQuery, Taken } from "./access.ts";
+import type { Access, ListQuery, Pruning, Taken } from "./access.ts";
 import { CommandError, noInterrupt, noRun } from "./command-error.ts";
 
 const OWNER = "perdure-command";
@@ -125,6 +127,22 @@ export class FileAccess implements Access {
       }
       const put = await store.put(run.uid, operator(), { kind });
       return { run: await showRun(store, await this.#run(store, uid), Date.now()), isLate: put === "finished" };
+    });
+  }
+
+  async prune(uids: readonly string[]): Promise<readonly Pruning[]> {
+    return await this.#visit("prune its runs", async (store) => {
+      const threads = new Threads(store);
+      const done: Pruning[] = [];
+      for (const uid of uids) {
+        try {
+          done.push({ run: uid, is: await prune(store, threads, uid as Uid) });
+        } catch (error) {
+          if (!(error instanceof PruneRefusedError)) throw error;
+          done.push({ run: uid, is: "refused", code: error.code, why: error.message });
+        }
+      }
+      return done;
     });
   }
 

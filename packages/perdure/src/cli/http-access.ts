@@ -2,7 +2,7 @@ import type { ShownDetail, ShownQuestion, ShownRun } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Reply, Verified } from "../store/store.ts";
-import type { Access, ListQuery, Taken } from "./access.ts";
+import type { Access, ListQuery, Pruning, Taken } from "./access.ts";
 import { CommandError, noInterrupt, noRun, usage } from "./command-error.ts";
 
 /** A server's control plane, as the one who asks may see it. */
@@ -92,6 +92,24 @@ export class HttpAccess implements Access {
     const response = await this.#ask(`runs/${encodeURIComponent(uid)}/${kind}`, {});
     if (!response.ok) await this.#refused(response, noRun(uid));
     return { run: (await this.#read<{ run: ShownRun }>(response)).run, isLate: response.status === 200 };
+  }
+
+  async prune(uids: readonly string[]): Promise<readonly Pruning[]> {
+    const done: Pruning[] = [];
+    for (const uid of uids) {
+      const response = await this.#ask(`runs/${encodeURIComponent(uid)}/prune`, {});
+      const body: unknown = await response.json().catch((cause: unknown) => {
+        throw this.#notPerdure(response, cause);
+      });
+      if (response.ok && isJsonObject(body) && (body.is === "pruned" || body.is === "already")) {
+        done.push({ run: uid, is: body.is });
+        continue;
+      }
+      const error = isJsonObject(body) && isJsonObject(body.error) ? body.error : undefined;
+      if (typeof error?.code !== "string" || typeof error.message !== "string") throw this.#notPerdure(response);
+      done.push({ run: uid, is: "refused", code: error.code, why: error.message });
+    }
+    return done;
   }
 
   verify(): Promise<Verified> {

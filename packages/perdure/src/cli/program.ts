@@ -1,6 +1,8 @@
 import { CommanderError, Command as CommandLine, InvalidArgumentError, Option } from "commander";
 import { RUN_STATES } from "../http/shown.ts";
+import { DurationError, parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
+import type { Duration } from "../protocol/words.ts";
 import type { Access } from "./access.ts";
 import { CommandError, USAGE, usage } from "./command-error.ts";
 import * as commands from "./commands.ts";
@@ -116,6 +118,13 @@ export async function perdure(words: readonly string[], world: World): Promise<n
     const what = kind === "cancel" ? "end a run in order" : "give a run up as it is";
     command(`${kind} <run>`, what).action((uid: string, options: Where) => run(options, commands.put(uid, kind)));
   }
+  command("prune [run]", "remove the frames of runs that are over; what their threads show stays")
+    .option("--older-than <duration>", 'in place of a run: all that ended longer ago, for example "7d"')
+    .option("--agent <name>", "with --older-than: only of this agent")
+    .option("--thread <id>", "with --older-than: only of this thread")
+    .action((uid: string | undefined, { olderThan, ...options }: Where & PruneFlags) =>
+      run(options, (...args) => commands.prune(prunedBy(uid, olderThan, queryOf(options)))(...args)),
+    );
   command("verify", "read a whole store, and say what is wrong with it").action((options: Where) =>
     run(options, commands.verify),
   );
@@ -182,6 +191,29 @@ function headersOf(lines: readonly string[], authorization: string | undefined):
 function pastedFlags({ url, store, header = [] }: Where): string[] {
   const headers = header.flatMap((line) => ["--header", `${line.split(":")[0]}: …`]);
   return [...(url === undefined ? [] : ["--url", url]), ...(store === undefined ? [] : ["--store", store]), ...headers];
+}
+
+interface PruneFlags {
+  readonly olderThan?: string;
+  readonly agent?: string;
+  readonly thread?: string;
+}
+
+function prunedBy(
+  uid: string | undefined,
+  olderThan: string | undefined,
+  query: Omit<PruneFlags, "olderThan">,
+): Parameters<typeof commands.prune>[0] {
+  if ((uid === undefined) === (olderThan === undefined)) {
+    throw usage("say what to prune: one run, or --older-than 7d for all that ended longer ago");
+  }
+  if (uid !== undefined) return { run: uid };
+  try {
+    // What was typed may be anything: the parser says so.
+    return { olderThan: parseDuration(olderThan as Duration, "--older-than"), query };
+  } catch (error) {
+    throw error instanceof DurationError ? usage(error.message) : error;
+  }
 }
 
 function queryOf<Q extends Where>({

@@ -87,12 +87,12 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
     const run = await ownRun(c);
     if (run instanceof Response) return run;
     try {
-      await engine.prune(run.uid);
+      const is = await engine.prune(run.uid);
+      return c.json({ is, run: await showRun(store, (await store.run(run.uid)) ?? run, now()) });
     } catch (error) {
       if (error instanceof PruneRefusedError) return problem(409, error.code, error.message);
       throw error;
     }
-    return c.json({ run: await showRun(store, (await store.run(run.uid)) ?? run, now()) });
   });
 
   app.get("/inbox", async (c) => {

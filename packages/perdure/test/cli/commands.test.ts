@@ -347,3 +347,82 @@ describe("the command as a process", () => {
     expect(help).toMatchObject({ code: 0, out: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) });
   });
 });
+
+describe("perdure prune", () => {
+  const frames = async (serving: Serving, uid: string): Promise<number> =>
+    (await command(["log", uid, "--json", "--store", serving.file])).out.split('"kind":"frame"').length - 1;
+
+  it.each(["--url", "--store"])(
+    "removes the frames of one run, and says so; again it has nothing to do: %s",
+    async (flag) => {
+      const serving = await onFile(() => [desk().agent]);
+      const uid = await serving.say("desk", "500");
+      const before = await command(["log", uid, "--json", "--facts", "--store", serving.file]);
+      const reasons = async () =>
+        parsed<{ reasons: unknown }>((await command(["why", uid, "--json", "--store", serving.file])).out).reasons;
+      const explained = JSON.stringify(await reasons()).replaceAll(/\d+ m?s/g, "a while");
+      expect(await frames(serving, uid)).toBeGreaterThan(10);
+      if (flag === "--store") await serving.stop();
+      const where = [flag, flag === "--url" ? serving.url : serving.file];
+      const said = await command(["prune", uid, ...where]);
+      expect(said).toMatchObject({ code: 0, err: "" });
+      expect(said.out).toMatch(/^Pruned: the frames of the run are gone\./);
+      expect(pasted(said)).toEqual([["why", uid, ...where]]);
+      expect(await frames(serving, uid)).toBe(0);
+      const { out } = await command(["log", uid, "--json", "--facts", "--store", serving.file]);
+      expect(out.startsWith(before.out)).toBe(true);
+      expect(out.slice(before.out.length)).toMatch(/^\{"kind":"transcript".*\n$/);
+      expect(JSON.stringify(await reasons()).replaceAll(/\d+ m?s/g, "a while")).toBe(explained);
+      expect((await command(["why", uid, "--store", serving.file])).out).toContain("its frames were pruned");
+      expect((await command(["log", uid, "--store", serving.file])).out).toContain("in place of its frames: ");
+      expect((await command(["prune", uid, ...where])).out).toMatch(/^Nothing to do/);
+      expect((await command(["verify", "--store", serving.file])).code).toBe(0);
+    },
+  );
+
+  it("refuses one that is not over, one that is not there, and a file that a server has", async () => {
+    const serving = await onFile(() => [desk().agent]);
+    const uid = await serving.say("desk", "9000");
+    const json = async (...words: readonly string[]) => {
+      const { code, err } = await command(["prune", ...words]);
+      return [code, err] as const;
+    };
+    expect(await json(uid, "--url", serving.url)).toEqual([
+      1,
+      expect.stringContaining("it is not over, so its frames are still needed"),
+    ]);
+    expect(await json("nobody", "--url", serving.url)).toEqual([1, expect.stringContaining("there is no run nobody")]);
+    expect(await json(uid, "--store", serving.file)).toEqual([
+      1,
+      expect.stringContaining("has to prune its runs itself"),
+    ]);
+    await serving.stop();
+    expect(await json(uid, "--store", serving.file)).toEqual([1, expect.stringContaining("it is not over")]);
+    expect(await json("nobody", "--store", serving.file)).toEqual([
+      1,
+      expect.stringContaining("there is no run nobody"),
+    ]);
+    for (const words of [[], [uid, "--older-than", "7d"], ["--older-than", "a week"]]) {
+      expect((await json(...words, "--store", serving.file))[0], words.join(" ")).toBe(2);
+    }
+  });
+
+  it.each(["--url", "--store"])(
+    "--older-than prunes all that ended before, and leaves what goes on: %s",
+    async (flag) => {
+      const serving = await onFile(() => [desk().agent, shirt()]);
+      const done = [await serving.say("desk", "100"), await serving.say("desk", "200")];
+      const waiting = await serving.say("shirt", "one");
+      if (flag === "--store") await serving.stop();
+      const where = [flag, flag === "--url" ? serving.url : serving.file];
+      expect((await command(["prune", "--older-than", "1d", ...where])).out).toMatch(/^0 runs pruned\./);
+      expect((await command(["prune", "--older-than", "0ms", "--agent", "shirt", ...where])).out).toMatch(
+        /^0 runs pruned\./,
+      );
+      const { out, code } = await command(["prune", "--older-than", "0ms", "--json", ...where]);
+      expect([code, parsed(out)]).toEqual([0, { runs: done.map((run) => ({ run, is: "pruned" })) }]);
+      for (const uid of done) expect(await frames(serving, uid)).toBe(0);
+      expect(await frames(serving, waiting)).toBeGreaterThan(0);
+    },
+  );
+});

@@ -81,7 +81,15 @@ describe("/runs", () => {
       uid: expect.stringMatching(/^[0-9a-f-]{36}$/),
       ...{ agent: "echo", thread: second.threadId, turn: 1, labels: {}, leg: 1, legOpen: false },
       ...{ createdAt: expect.any(Number), updatedAt: expect.any(Number), head: expect.any(Number) },
-      ...{ state: "success", outcome: "success", aside: null, waitsFor: null, wakesAt: null, waitsForKey: null },
+      ...{
+        state: "success",
+        outcome: "success",
+        aside: null,
+        waitsFor: null,
+        wakesAt: null,
+        pruned: false,
+        waitsForKey: null,
+      },
     });
     expect(await get(`${server.url}/runs/${runs[0]?.uid}`, ANN)).toEqual({ run: runs[0], inbox: [], heldBy: null });
   });
@@ -157,6 +165,7 @@ describe("/runs", () => {
         ["GET", (run) => `/runs/${run}/stream`, uid ?? "", nowhere],
         ["POST", (run) => `/runs/${run}/cancel`, uid ?? "", nowhere],
         ["POST", (run) => `/runs/${run}/abandon`, uid ?? "", nowhere],
+        ["POST", (run) => `/runs/${run}/prune`, uid ?? "", nowhere],
         ["POST", (interrupt) => `/inbox/${interrupt}`, id ?? "", "nothing"],
         ["GET", (thread) => `/threads/${thread}/stream`, body.threadId, "nowhere"],
       ];
@@ -171,6 +180,24 @@ describe("/runs", () => {
       }
     }
     expect((await get<{ interrupts: Listed[] }>(`${server.url}/inbox`, ANN)).interrupts).toHaveLength(1);
+  });
+});
+
+describe("POST /runs/:uid/prune", () => {
+  it("removes the frames of a run that is over, once; one that waits is refused with 409", async () => {
+    const { agent: asking } = desk();
+    const server = await serving([asking]);
+    for (const cents of ["500", "9000"]) await started(server, "desk", json, said(cents));
+    const { runs } = await get<{ runs: ListedRun[] }>(`${server.url}/runs`);
+    const at = (i: number) => `${server.url}/runs/${runs[i]?.uid}/prune`;
+    const pruned = await ask(at(1));
+    expect([pruned.status, JSON.parse(pruned.text)]).toMatchObject([200, { is: "pruned", run: { pruned: true } }]);
+    expect(JSON.parse((await ask(at(1))).text)).toMatchObject({ is: "already" });
+    expect(errorOf(await ask(at(0)))).toMatchObject({ status: 409 });
+    expect((await ask(at(0))).text).toContain("RUN_UNFINISHED");
+    const log = await ask(`${server.url}/runs/${runs[1]?.uid}/log`, { method: "GET" });
+    expect(log.text).not.toContain('"kind":"frame"');
+    expect(log.text).toContain('"kind":"transcript"');
   });
 });
 

@@ -42,11 +42,9 @@ async function conversation(): Promise<readonly Turn[]> {
     // By this clock deltas are far enough apart to be a frame each.
     now: () => (time += 30),
   });
+  onTestFinished(() => engine.close());
   const stopping = new AbortController();
-  onTestFinished(() => {
-    stopping.abort();
-    return engine.close();
-  });
+  onTestFinished(() => stopping.abort());
   const streams = new Streams(engine, stopping.signal);
   const Driver = await loadDriver();
   const turns: Turn[] = [];
@@ -122,7 +120,12 @@ async function pages(file: string): Promise<{ readonly used: number; readonly al
 }
 
 /** Text that no other step has, so that nothing is kept once for several. */
-const words = (of: string) => `${of} `.padEnd(200, "-").concat(" ").repeat(STEP / 200).slice(0, STEP);
+const words = (of: string) =>
+  `${of} `
+    .padEnd(200, "-")
+    .concat(" ")
+    .repeat(STEP / 200)
+    .slice(0, STEP);
 
 test("after pruning a thread takes at most 1.3 times its messages, inputs and outputs, and its file gets no larger by the next turns", async () => {
   const folder = await mkdtemp(join(tmpdir(), "perdure-growth-"));
