@@ -4,18 +4,16 @@
  *
  * Model steps stand at 0, 2, 4 …; call i of the turn that model step m began at (m + 1).i.
  */
-import { contentToText } from "@ag-ui/core";
 import type { RunState, StepState } from "../log/fold.ts";
-import { editedArguments } from "../log/tool-result.ts";
-import type { ContentPart } from "../protocol/events.ts";
-import { isJsonObject, type Json } from "../protocol/json.ts";
+import { clientMessage, editedArguments } from "../log/tool-result.ts";
+import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
 import { callModel } from "./model-call.ts";
 import { type FinishReason, type ModelOutput, readModelOutput } from "./model-output.ts";
 import type { CallSettings, LanguageModel, ModelTool } from "./model-port.ts";
-import { type ToolResult, type Turn, toPrompt } from "./prompt.ts";
+import { clientResult, type ToolResult, type Turn, toPrompt, unusableParts } from "./prompt.ts";
 
 export interface LoopOptions {
   readonly model: LanguageModel;
@@ -33,6 +31,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
     tool: (name) => tools.get(name),
     describes: { instructions, tools: serverTools as unknown as Json, settings: settings as Json },
     next,
+    unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
     async callModel({ run, before, signal, emit }: ModelStep) {
       const { usage, ...output } = await callModel(
         {
@@ -118,8 +117,8 @@ function clientTools(run: RunState): ModelTool[] {
 }
 
 /**
- * The conversation so far: what users said, and what the recorded model steps of the thread answered and got for their calls. Assistant and
- * tool messages that are not ours are a client's copy, or its invention; they are nothing to act on.
+ * The conversation so far: what requests have brought, and what the recorded model steps of the thread answered and got for their calls. What
+ * else clients were shown, as an answer that was cut, the model does not get.
  */
 function turnsOf(runs: readonly RunState[]): Turn[] {
   const recorded = new Map<string, { readonly run: RunState; readonly path: Path; readonly output: ModelOutput }>();
@@ -130,10 +129,10 @@ function turnsOf(runs: readonly RunState[]): Turn[] {
       if (output.messageId !== null) recorded.set(output.messageId, { run, path, output });
     }
   }
+  const brought = new Set(runs.flatMap((run) => run.brought.map(({ id }) => id)));
   return (runs.at(-1)?.messages ?? []).flatMap((message): Turn[] => {
-    if (message.role === "user") return [{ kind: "message", message }];
     const own = message.role === "assistant" ? recorded.get(message.id) : undefined;
-    if (own === undefined) return [];
+    if (own === undefined) return brought.has(message.id) ? [{ kind: "message", message }] : [];
     const { run, path, output } = own;
     const results = output.calls.map((call, index) => resultOf(run, path, index, call));
     return [{ kind: "model", output }, ...(results.length > 0 ? [{ kind: "results", results } as const] : [])];
@@ -151,7 +150,8 @@ function resultOf(
   const finished = step?.finished;
   switch (finished?.status) {
     case "ok": {
-      if (finished.via === "client") return { ...result, ...saidByClient(finished.output) };
+      const fromClient = step && clientMessage(step);
+      if (fromClient !== undefined) return { ...result, ...clientResult(fromClient) };
       const edited = editedArguments(step);
       const { output } = finished;
       return { ...result, output: edited === undefined ? output : { output, argumentsEditedByHuman: edited } };
@@ -169,11 +169,4 @@ function resultOf(
       // The run ended before the call was run: its answer was cut.
       return { ...result, error: { code: "NOT_RUN", message: "the run ended before this call was run" } };
   }
-}
-
-/** What a client's tool message says to the model: its text, or its error. */
-function saidByClient(output: Json): { readonly output: string } | { readonly error: RecordedError } {
-  const { content = "", error } = isJsonObject(output) ? output : {};
-  if (typeof error === "string") return { error: { code: "CLIENT_TOOL", message: error } };
-  return { output: contentToText(content as string | ContentPart[]) };
 }

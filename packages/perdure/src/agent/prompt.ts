@@ -9,7 +9,7 @@
  * 4. What a provider attached to a part is given back with it: signatures, encrypted reasoning, ids of items.
  * 5. The same turns give the same prompt, so what a crash cut is asked again word for word.
  */
-import type { AssistantMessage, ContentPart, Message, ToolMessage } from "@ag-ui/core";
+import type { AssistantMessage, ContentPart, Message, ToolMessage, UserMessage } from "@ag-ui/core";
 import { PerdureError } from "../protocol/errors.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { RecordedError } from "../protocol/words.ts";
@@ -76,7 +76,7 @@ export function toPrompt(history: {
           if (message.content !== "") system.push({ role: "system", content: message.content });
           break;
         case "user": {
-          const content = userParts(message.content);
+          const content = userContent(message);
           if (content.length > 0) rest.push({ role: "user", content });
           break;
         }
@@ -217,11 +217,26 @@ function importedTurn(
   return content.length > 0 ? withAnswers({ role: "assistant", content }, results) : [];
 }
 
-function importedResult({ content, error }: ToolMessage): ToolResultPart["output"] {
-  if (error !== undefined) return { type: "error-text", value: error };
-  const text =
-    typeof content === "string" ? content : content.map((part) => (part.type === "text" ? part.text : "")).join("");
-  return { type: "text", value: text };
+function importedResult(message: ToolMessage): ToolResultPart["output"] {
+  const { error } = message;
+  return error === undefined ? { type: "text", value: toolText(message) } : { type: "error-text", value: error };
+}
+
+/** The result of a call that the client has run. An empty text is one. */
+export function clientResult(
+  message: ToolMessage,
+): Pick<ToolResult & { output: Json }, "output"> | { error: RecordedError } {
+  const { error } = message;
+  const text = toolText(message);
+  if (error === undefined) return { output: text };
+  return { error: { code: "CLIENT_FAILED", message: text === "" ? error : `${error}\n${text}` } };
+}
+
+/** Models take text alone as a result. */
+function toolText({ content }: ToolMessage): string {
+  return typeof content === "string"
+    ? content
+    : content.map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
 function parsedObject(text: string): Json | undefined {
@@ -232,6 +247,30 @@ function parsedObject(text: string): Json | undefined {
   } catch {
     return undefined;
   }
+}
+
+function userContent({ content }: UserMessage): (TextPart | FilePart)[] {
+  const usable = userParts(content);
+  const isUnreadable =
+    usable.length === 0 && typeof content !== "string" && content.some(({ type }) => type !== "text");
+  // Else the model would be asked as if nobody had said anything, which some providers refuse.
+  return isUnreadable ? [{ type: "text", text: UNREADABLE }] : usable;
+}
+
+const UNREADABLE = "(The user sent something that cannot be read here.)";
+
+/** What of a user's message no model is given, and why. */
+export function unusableParts({ id, content }: UserMessage): readonly string[] {
+  if (typeof content === "string") return [];
+  return content.flatMap((part, i): string[] => {
+    if (part.type === "text" || userFile(part) !== undefined) return [];
+    const { source } = part;
+    const why =
+      source.type === "file"
+        ? `a file handle${source.provider === undefined ? "" : ` of ${source.provider}`}, which only its own provider can read`
+        : "neither data nor a URL with a known type";
+    return [`part ${i} of message "${id}" is left out for the model: the ${part.type} is ${why}`];
+  });
 }
 
 function userParts(content: string | readonly ContentPart[]): (TextPart | FilePart)[] {

@@ -72,7 +72,7 @@ function bodyProblem(body: Extract<Body, { ok: false }>, limit: number): Respons
 }
 
 async function answer(agent: Agent, input: RunAgentInput, options: PostOptions): Promise<SentStream | Response> {
-  const { engine, streams, principal } = options;
+  const { engine, streams, principal, onWarning } = options;
   const clash = input.tools.find(({ name }) => agent.loop?.tool(name) !== undefined);
   if (clash !== undefined) {
     return problem(
@@ -81,7 +81,7 @@ async function answer(agent: Agent, input: RunAgentInput, options: PostOptions):
       `the client's tool "${clash.name}" has the name of one of the server's; rename it`,
     );
   }
-  const posted = await engine.post(agent, input, principal);
+  const posted = await engine.post(agent, input, principal, (what) => onWarning?.(what));
   if (posted.meaning.is === "refuse") return refusal(posted.meaning, input.threadId);
   const gone = new AbortController();
   return { ...(await streams.ofPost(posted, input, gone.signal)), gone };
@@ -91,6 +91,8 @@ const explanations: Readonly<Record<string, string>> = {
   RUN_ID_REUSED: "this run id stands for another request of the thread; send a new one",
   RUN_ACTIVE: "a run of this thread is active; rejoin it, or wait for its end",
   INTERRUPTS_OPEN: "the thread waits for answers; send a resume entry for each open interrupt",
+  SYSTEM_MESSAGE_REFUSED:
+    'this agent takes no system or developer messages from clients; leave them out, or define it with systemMessages: "allow"',
   INTERRUPT_ANSWERED: "somebody has answered already, with something else",
   INTERRUPT_NOT_FOUND: "no such interrupt is open in this thread",
   ANSWER_FORBIDDEN: "this answer is not yours to give",

@@ -10,11 +10,14 @@
  * 3. Nothing is revived: what a reader gets is exactly what JSON gave back.
  */
 import {
+  AssistantMessageSchema,
   ContextSchema,
+  DeveloperMessageSchema,
   InterruptSchema,
   JsonPatchOperationSchema,
   MessageSchema,
   ResumeEntrySchema,
+  SystemMessageSchema,
   TokenUsageSchema,
   ToolMessageSchema,
   ToolSchema,
@@ -31,7 +34,6 @@ import type {
   TokenUsage,
   Tool,
   ToolMessage,
-  UserMessage,
   Interrupt as WireInterrupt,
 } from "../protocol/events.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
@@ -78,9 +80,17 @@ const usage = list(wire<TokenUsage>(TokenUsageSchema));
 const error = object({ code: z.string(), message: z.string(), data: json.exactOptional() });
 const principal = object({ tenant: z.string(), subject: z.string(), scopes: list(z.string()) });
 
+/** A message that a client may bring: its user's; where the agent takes them, system messages and the history of elsewhere. */
+export type Heard = Exclude<Message, { readonly role: "reasoning" | "activity" }>;
+const heard = wire<Heard>(
+  z.discriminatedUnion("role", [
+    ...[UserMessageSchema, SystemMessageSchema, DeveloperMessageSchema, AssistantMessageSchema, ToolMessageSchema],
+  ] as const),
+);
+
 /** What a request added to its thread. */
 const added = {
-  messages: list(wire<UserMessage>(UserMessageSchema)),
+  messages: list(heard),
   results: list(wire<ToolMessage>(ToolMessageSchema)),
   resume: list(wire<ResumeEntry>(ResumeEntrySchema)),
 };
@@ -269,7 +279,7 @@ const factSchema = z.discriminatedUnion("kind", [
 const eventFrame = object({ kind: z.literal("frame"), path, event });
 const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef });
 
-/** What a request added: its new user messages, results of client tools, answers. */
+/** What a request added: its new messages, results of client tools, answers. */
 export type Added = z.output<typeof addedSchema>;
 /** What a request asks of the leg that it begins. */
 export type LegRequest = z.output<typeof legRequest>;

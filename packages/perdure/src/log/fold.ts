@@ -31,7 +31,7 @@ import { broughtBy, type RenderSource, render, threadIdOf } from "./render.ts";
 import type { Announced, Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
 import { afterShowing, newRunning } from "./running.ts";
 import { SharedMap } from "./shared-map.ts";
-import { resultContent, resultId } from "./tool-result.ts";
+import { clientMessage, resultContent, resultId } from "./tool-result.ts";
 import { restoreMessages } from "./transcript.ts";
 
 export type { Noted, Running, RunState, StepState } from "./run-state.ts";
@@ -235,8 +235,10 @@ export class Folding {
     const { wire, held } = this.#now;
     // Else its leg's RUN_STARTED has brought it, under the client's own id (F5).
     if (entry.via !== "client" || isAnswered(wire, toolCallId)) return;
-    const content = resultContent(step, entry);
-    const result: Message = { id: resultId(run.uid, step), role: "tool", toolCallId, content };
+    const result: Message = clientMessage(step) ?? {
+      ...{ id: resultId(run.uid, step), role: "tool", toolCallId },
+      content: resultContent(step, entry),
+    };
     this.#set({ held: HeldMessages.of([...held.messages, result]), wire: withHistory(wire, [result]) });
   }
 

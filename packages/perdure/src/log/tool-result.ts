@@ -1,3 +1,4 @@
+import type { ToolMessage } from "../protocol/events.ts";
 import { idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
@@ -7,6 +8,28 @@ import type { StepState } from "./run-state.ts";
 /** The id of the message that holds a call's result. */
 export function resultId(run: Uid, step: StepState): string {
   return idAt(run, step.started.path, "result", 0);
+}
+
+/** What a client's tool message says, as its step's output. */
+export function clientOutput({ id, content, error }: ToolMessage): Json {
+  return { content: content as Json, messageId: id, ...(error !== undefined && { error }) };
+}
+
+/** The tool message whose {@link clientOutput} a step's output is; undefined for another output. */
+export function clientMessage({ started, finished }: StepState): ToolMessage | undefined {
+  const output = finished?.status === "ok" && finished.via === "client" ? finished.output : undefined;
+  if (started.toolCallId === undefined || !isJsonObject(output)) return undefined;
+  const { messageId: id, content, error } = output;
+  if (typeof id !== "string" || !(typeof content === "string" || Array.isArray(content))) return undefined;
+  const message = {
+    id,
+    role: "tool",
+    toolCallId: started.toolCallId,
+    content,
+    ...(typeof error === "string" && { error }),
+  };
+  // It was a tool message when it came in, by the protocol's own schema.
+  return message as ToolMessage;
 }
 
 /** The arguments that a human has put in place of the model's, whether or not anything ran with them. */

@@ -171,7 +171,10 @@ function isSamePart(a: Json, b: Json): boolean {
   return isJsonObject(a) && isJsonObject(b) && a.type === b.type && jsonEqual(a.source, b.source);
 }
 
-/** Message ids are unique in a thread (AG-UI 1.0, messages): the same message twice is one, two of one id cannot be told apart. */
+/**
+ * Message ids are unique in a thread (AG-UI 1.0, messages): the same message twice is one, two of one id cannot be told apart. What the client
+ * holds twice of what a server has said, half-written and whole, is its copy: the first one stands for both.
+ */
 function refuseSharedIds(messages: readonly Json[], notes: Notes): Json[] {
   const first = new Map<string, number>();
   return messages.filter((message, i) => {
@@ -186,7 +189,25 @@ function refuseSharedIds(messages: readonly Json[], notes: Notes): Json[] {
       notes.warn(`/messages/${i}`, `the same message as /messages/${earlier}, dropped`);
       return false;
     }
+    if (isCopyOf(messages[earlier], message)) {
+      notes.warn(`/messages/${i}`, `another version of /messages/${earlier}, dropped`);
+      return false;
+    }
     notes.issue(`/messages/${i}/id`, `is the id of another message already, of /messages/${earlier}`);
     return true;
   });
+}
+
+function isCopyOf(earlier: Json | undefined, message: Json): boolean {
+  if (!isJsonObject(earlier) || !isJsonObject(message) || earlier.role !== message.role) return false;
+  switch (message.role) {
+    case "assistant":
+    case "reasoning":
+    case "activity":
+      return true;
+    case "tool":
+      return earlier.toolCallId === message.toolCallId;
+    default:
+      return false;
+  }
 }

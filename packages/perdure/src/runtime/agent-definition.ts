@@ -1,7 +1,7 @@
 import type { AgentCapabilities } from "@ag-ui/core";
 import type { RunContext, Transformer } from "../emit/types.ts";
 import type { RunState } from "../log/fold.ts";
-import type { TokenUsage } from "../protocol/events.ts";
+import type { Message, TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
@@ -29,6 +29,13 @@ interface AgentCommon<S> {
   readonly emptyRequest?: "hydrate" | "run";
   /** What `GET /agents/NAME` says beside, or in place of, what follows from the definition: its version, what it can read, and so on. */
   readonly capabilities?: AgentCapabilities;
+  /**
+   * Whether assistant messages that the thread does not know, with the results of their calls, become part of its history, as text: nothing is
+   * run for them. For front ends that bring a conversation from elsewhere. Default: they are the client's own affair.
+   */
+  readonly importHistory?: boolean;
+  /** Whether a client may bring `system` and `developer` messages: they steer the model as `instructions` do. Default `refuse`. */
+  readonly systemMessages?: "refuse" | "allow";
 }
 
 /** An agent whose body is a function: one leg at a time. */
@@ -88,6 +95,8 @@ export interface Loop {
   readonly describes: { readonly instructions: string; readonly tools: Json; readonly settings: Json };
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
+  /** What of these messages no model can be given, as sentences: it is left out. */
+  unusable(messages: readonly Message[]): readonly string[];
   /** One model call. Streams through `emit` and resolves to what the log keeps. */
   callModel(step: ModelStep): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }

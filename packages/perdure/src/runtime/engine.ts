@@ -140,18 +140,27 @@ export class Engine {
   /**
    * Takes a request in.
    *
+   * @param note - gets what was odd about it and was put right
    * @throws {@link StateInvalidError} when its state does not fit the agent's schema
    */
-  async post(agent: Agent, input: RunAgentInput, principal: Principal): Promise<Posted> {
+  async post(
+    agent: Agent,
+    input: RunAgentInput,
+    principal: Principal,
+    note: (what: string) => void = () => {},
+  ): Promise<Posted> {
     await this.open();
     const { tenant, subject } = principal;
     const key: ThreadKey = { tenant, subject, agent: agent.name, thread: input.threadId };
     for (;;) {
       const newest = (await this.store.runs({ ...key, limit: 1 })).items[0];
       // While a leg is open a request can only rejoin it, and what it knows is its own affair.
-      const last = newest === undefined || newest.legOpen ? undefined : (await this.threads.load(newest)).state;
+      const loaded = newest === undefined || newest.legOpen ? undefined : await this.threads.load(newest);
+      const last = loaded?.state;
+      const ours = loaded === undefined ? [] : [...loaded.before, loaded.state].map(({ run }) => `${run.uid}:`);
       const shown = last?.messages ?? [];
       const state = await startingState(agent, input, last?.finished ? last.committed : undefined);
+      let brought: readonly Message[] = [];
       const leasedAt = this.#now();
       const posted = await this.store.post({ key, runId: input.runId, owner: this.#owner }, (view): Meaning => {
         // The thread has moved on since its last state was read: what a new run begins with has to be chosen again.
@@ -159,14 +168,21 @@ export class Engine {
         // Nor is what it shows known any more.
         if (last !== undefined && view.run?.head !== newest?.head) return { is: "refuse", ...STALE };
         return meaning(view, {
-          ...{ input, principal, shown },
+          ...{ input, principal, shown, note },
           mayLand: ({ path }) => view.run !== null && this.#writes.mayLand(view.run.uid, path),
+          isOurs: (id) => ours.some((prefix) => id.startsWith(prefix)),
+          policy: { importHistory: agent.importHistory ?? false, systemMessages: agent.systemMessages ?? "refuse" },
           emptyRequest: agent.emptyRequest ?? "hydrate",
-          first: (added) =>
-            this.#firstEntries({ agent, key, turn: (view.run?.turn ?? 0) + 1, added, input, principal, state, shown }),
+          first: (added) => {
+            brought = added.messages;
+            const turn = (view.run?.turn ?? 0) + 1;
+            return this.#firstEntries({ agent, key, turn, added, input, principal, state, shown });
+          },
         });
       });
       if (posted.meaning.is === "refuse" && posted.meaning.code === STALE.code) continue;
+      if (posted.meaning.is === "leg") brought = posted.meaning.request.messages;
+      for (const what of agent.loop?.unusable(brought) ?? []) note(what);
       if (posted.lease !== null) this.#drive(posted.lease, leasedAt, false);
       return posted;
     }

@@ -35,7 +35,7 @@ export function intake(run: RunState, items: readonly Inbox[]): NewEntry[] {
       entries.push({ kind: "inbox.taken", item: item.kind, payload, by: item.by });
     }
   }
-  if (request !== null && request.messages.length > 0) entries.push(...notAnsweredByClient(run, answered));
+  if (request?.messages.some(({ role }) => role === "user")) entries.push(...notAnsweredByClient(run, answered));
   // Behind what the request itself brings: the snapshot owns the client's list.
   if (request?.isBehind) entries.push({ kind: "frame", path: ROOT, ref: { of: "MESSAGES_SNAPSHOT" } });
   return entries;

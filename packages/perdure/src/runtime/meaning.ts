@@ -4,13 +4,16 @@
  * M1. A run id that the thread knows is that leg again, or it is refused: never a second run.
  * M2. Answers are taken all or none.
  * M3. A retry after the run has ended never asks the model again.
+ * M4. What of a request's messages is news is `hear`'s to say; all else in them is the client's copy of the thread.
  */
 import type { Added, LegRequest, NewEntry } from "../log/entries.ts";
+import { clientOutput } from "../log/tool-result.ts";
 import type { Message, RunAgentInput, ToolMessage, UserMessage } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
 import { type Answer, type Closed, covers, type Meaning, type Reply, type ThreadView } from "../store/store.ts";
 import { type MayLand, resumeProblem } from "./answers.ts";
+import { type HearingPolicy, hear } from "./hearing.ts";
 import { isTranscript } from "./is-transcript.ts";
 
 export interface MeaningRequest {
@@ -19,10 +22,15 @@ export interface MeaningRequest {
   /** What the thread shows while no leg of it is open. */
   readonly shown: readonly Message[];
   readonly mayLand: MayLand;
+  /** Whether a run of the thread has made a message's id. */
+  readonly isOurs: (id: string) => boolean;
+  readonly policy: HearingPolicy;
   /** Whether a request without a message starts a run on a thread that has had one. */
   readonly emptyRequest: "hydrate" | "run";
   /** The first entries of a new run, should it come to that. */
   readonly first: (added: Added, view: ThreadView) => readonly NewEntry[];
+  /** Gets what was odd about a request that something comes of. */
+  readonly note: (what: string) => void;
 }
 
 export type Refused = Extract<Meaning, { is: "refuse" }>;
@@ -40,30 +48,42 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
       : { is: "hydrate", uid: known.uid, added: known.added };
   }
 
-  const replies = readReplies(view, request);
+  const hearing = hear(
+    input.messages,
+    { shown: request.shown, holds: (id) => view.hasMessage(id), isOurs: request.isOurs },
+    request.policy,
+  );
+  const asks = hearing.news.some(isUser);
+  const replies = readReplies(view, request, asks);
   if ("status" in replies) return replies;
   const { answers, results } = replies;
-  const messages = input.messages.filter(isUser).filter(({ id }) => !view.hasMessage(id));
+  // Without a user's message nothing goes on with the history of elsewhere: it comes with the next one.
+  const messages = asks || view.run === null ? hearing.news : [];
   const added: Added = { messages, results, resume: input.resume ?? [] };
   const isUnfinished = run !== null && run.outcome === null;
   const isLive = isUnfinished && (run.legOpen || run.legDue || !run.atRest);
   const asked = new Set(answers.map(({ interrupt }) => interrupt));
   const leftOpen = view.open.filter(({ id }) => !asked.has(id));
+  const taking = (meant: () => Meaning): Meaning => {
+    if (hearing.refused.length > 0) return refuse(422, "SYSTEM_MESSAGE_REFUSED", { messages: [...hearing.refused] });
+    for (const note of hearing.notes) request.note(note);
+    return meant();
+  };
+  const begin = (): Meaning => ({ is: "run", first: request.first(added, view) });
 
-  if (messages.length > 0) {
-    if (!isUnfinished) return { is: "run", first: request.first(added, view) };
+  if (asks) {
+    if (!isUnfinished) return taking(begin);
     if (isLive) return refuse(409, "RUN_ACTIVE", { uid: run.uid });
     const questions = leftOpen.filter(({ kind }) => kind !== "client-tool");
     if (questions.length > 0)
       return refuse(409, "INTERRUPTS_OPEN", { uid: run.uid, interrupts: questions.map(({ id }) => id) });
-    return { is: "leg", uid: run.uid, answers, request: legRequest(request, added) };
+    return taking(() => ({ is: "leg", uid: run.uid, answers, request: legRequest(request, added) }));
   }
   if (isLive) return { is: "rejoin", uid: run.uid, answers, added };
   if (answers.length > 0 && run !== null)
     return { is: "leg", uid: run.uid, answers, request: legRequest(request, added) };
-  if (run === null || (!isUnfinished && request.emptyRequest === "run" && replies.isEmpty)) {
-    return { is: "run", first: request.first(added, view) };
-  }
+  if (run === null || (!isUnfinished && request.emptyRequest === "run" && replies.isEmpty)) return taking(begin);
+  for (const note of hearing.notes) request.note(note);
   return { is: "hydrate", uid: run.uid, added };
 }
 
@@ -94,7 +114,11 @@ interface Replies {
 }
 
 /** The answers that take effect; refused as a whole when one of them may not. */
-function readReplies(view: ThreadView, { input, principal, mayLand }: MeaningRequest): Replies | Refused {
+function readReplies(
+  view: ThreadView,
+  { input, principal, mayLand }: MeaningRequest,
+  hasNews: boolean,
+): Replies | Refused {
   const open = new Map(
     view.open.map((question) => [
       question.kind === "client-tool" ? (question.toolCallId ?? question.id) : question.id,
@@ -129,7 +153,7 @@ function readReplies(view: ThreadView, { input, principal, mayLand }: MeaningReq
     // The first result counts.
     if (call?.kind !== "client-tool" || results.some(({ toolCallId }) => toolCallId === message.toolCallId)) continue;
     results.push(message);
-    answers.push({ interrupt: call.id, status: "resolved", payload: clientResult(message), by: principal });
+    answers.push({ interrupt: call.id, status: "resolved", payload: clientOutput(message), by: principal });
   }
   if (conflicts.length > 0) {
     const details = conflicts.map(({ entry, closed }) => ({
@@ -140,40 +164,36 @@ function readReplies(view: ThreadView, { input, principal, mayLand }: MeaningReq
     }));
     return { ...refuse(409, "INTERRUPT_ANSWERED", details), contested: conflicts.map(({ entry }) => entry) };
   }
-  const hasNews = input.messages.some((message) => message.role === "user" && !view.hasMessage(message.id));
   if (unknown.length > 0 && answers.length === 0 && covered === 0 && !hasNews) {
     return refuse(409, "INTERRUPT_NOT_FOUND", { interrupts: unknown });
   }
   return { answers, results, isEmpty: entries.length === 0 && answers.length === 0 };
 }
 
-/** What a client's tool message says, as the step's outcome. */
-function clientResult(message: ToolMessage): Json {
-  return {
-    content: message.content as Json,
-    messageId: message.id,
-    ...(message.error !== undefined && { error: message.error }),
-  };
-}
-
-/** Whether this is the request that the thread has under its run id. Whatever else the body holds is the stock client's copy of the thread. */
+/**
+ * Whether this is the request that the thread has under its run id. Whatever else the body holds is the stock client's copy of the thread: also
+ * user messages under other ids, where something was said after them.
+ */
 function isSameRequest(view: ThreadView, input: RunAgentInput, recorded: Added): boolean {
-  const before = new Set(recorded.messages.map(({ id }) => id));
-  const messages = input.messages.filter(isUser).filter(({ id }) => before.has(id) || !view.hasMessage(id));
+  const asked = recorded.messages.filter(isUser);
+  const before = new Set(asked.map(({ id }) => id));
+  const last = input.messages.findLastIndex(
+    ({ id, role }) => before.has(id) || role === "assistant" || role === "tool",
+  );
+  const messages = input.messages.filter(
+    (message, i): message is UserMessage =>
+      isUser(message) && (before.has(message.id) || (i > last && !view.hasMessage(message.id))),
+  );
   const answered = new Set(recorded.results.map(({ toolCallId }) => toolCallId));
   const results = input.messages.filter(isTool).filter(({ toolCallId }) => answered.has(toolCallId));
-  return (
-    isEqual(messages, recorded.messages) &&
-    isEqual(results, recorded.results) &&
-    isEqual(input.resume ?? [], recorded.resume)
-  );
+  return isEqual(messages, asked) && isEqual(results, recorded.results) && isEqual(input.resume ?? [], recorded.resume);
 }
 
 function isEqual(a: unknown, b: unknown): boolean {
   return jsonEqual(a as Json, b as Json);
 }
 
-function isUser(message: RunAgentInput["messages"][number]): message is UserMessage {
+function isUser(message: Message): message is UserMessage {
   return message.role === "user";
 }
 

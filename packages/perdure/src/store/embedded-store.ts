@@ -4,7 +4,7 @@ import { CLAIM_TTL } from "./claims.ts";
 import type { Engine, Pace, StoreOptions } from "./engine.ts";
 import { EntryMissingError, StoreDamagedError, StoreError } from "./errors.ts";
 import { Hints, type News } from "./hints.ts";
-import { readEntries } from "./log-rows.ts";
+import { readEntries, stored } from "./log-rows.ts";
 import type {
   Answer,
   Answered,

@@ -201,7 +201,7 @@ export class MemoryRows implements Rows {
     const text = this.#blobs.get(hash);
     if (text === undefined) return;
     this.#blobs.delete(hash);
-    this.#undo.push(() => this.#blobs.set(hash, text));
+    this.#undone(() => this.#blobs.set(hash, text));
   }
 
   addInbox(runId: number, row: Omit<InboxRow, "row">): void {

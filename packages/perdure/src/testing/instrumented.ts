@@ -30,6 +30,7 @@ export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
         tools.set(tool, known);
         return known;
       },
+      unusable: (messages) => loop.unusable(messages),
       callModel: (step) =>
         host.runs({ run: step.run.run.uid, step: step.path, tool: null, phase: "model" }, () => loop.callModel(step)),
     },

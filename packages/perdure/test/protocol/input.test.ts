@@ -349,6 +349,16 @@ describe("an error", () => {
       input: { ...base, messages: [one] },
       warnings: ["/messages/1: the same message as /messages/0, dropped"],
     });
+    const said = [
+      { id: "a", role: "assistant", content: "Hel" },
+      { id: "a", role: "assistant", content: "Hello." },
+    ];
+    expect(read({ ...base, messages: said })).toEqual({
+      input: { ...base, messages: [said[0]] },
+      warnings: ["/messages/1: another version of /messages/0, dropped"],
+    });
+    const results = ["c1", "c2"].map((toolCallId) => ({ id: "t", role: "tool", toolCallId, content: "" }));
+    expect(issuesOf({ ...base, messages: results })).toMatchObject([{ path: "/messages/1/id" }]);
   });
 });
 

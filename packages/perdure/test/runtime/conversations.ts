@@ -159,9 +159,10 @@ const LEGS = 4;
 export class Talk {
   readonly prompts: Prompts = [];
   readonly runtime: ReturnType<typeof createRuntimeFrom>;
-  readonly client: ReducingClient;
+  client: ReducingClient;
   /** The bodies of all requests that were taken. */
   readonly bodies: string[] = [];
+  readonly #sent: (body: string) => string;
   #at = 1_800_000_000_000;
   #uids = 0;
   #turn = 0;
@@ -170,11 +171,16 @@ export class Talk {
   constructor(
     readonly store: EventStore,
     readonly story: readonly Turn[],
-    options: Partial<RuntimeOptions> & { readonly importHistory?: boolean } = {},
+    options: Partial<RuntimeOptions> & {
+      readonly importHistory?: boolean;
+      /** What becomes of a request's body on its way. */
+      readonly sent?: (body: string) => string;
+    } = {},
   ) {
-    const { importHistory, ...more } = options;
+    const { importHistory, sent = (body) => body, ...more } = options;
+    this.#sent = sent;
     const ops = (text: string): readonly Op[] => {
-      const turn = story[Number(text.split(" ")[1])];
+      const turn = story[Number(/^turn (\d+)/.exec(text)?.[1])];
       return turn !== undefined && "ops" in turn ? turn.ops : [];
     };
     this.runtime = createRuntimeFrom(
@@ -190,11 +196,19 @@ export class Talk {
         ...more,
       },
     );
-    this.client = new ReducingClient(this.agent, async (url, init) => {
-      const response = await this.runtime.fetch(new Request(url, init));
-      if (response.ok && typeof init.body === "string") this.bodies.push(init.body);
+    this.client = this.newClient([]);
+  }
+
+  /** A client that holds these messages. */
+  newClient(messages: readonly Message[]): ReducingClient {
+    const client = new ReducingClient(this.agent, async (url, init) => {
+      const sent = typeof init.body === "string" ? { ...init, body: this.#sent(init.body) } : init;
+      const response = await this.runtime.fetch(new Request(url, sent));
+      if (response.ok && typeof sent.body === "string") this.bodies.push(sent.body);
       return response;
     });
+    for (const message of messages) client.add(message);
+    return client;
   }
 
   get agent(): string {
@@ -204,29 +218,29 @@ export class Talk {
   /** The user's words of a turn, which tell the model what to do. */
   words(turn: number): string {
     const one = this.story[turn];
-    return one !== undefined && "model" in one ? `plan ${JSON.stringify(one.model)}` : `turn ${turn}`;
+    return `turn ${turn}${one !== undefined && "model" in one ? `\nplan ${JSON.stringify(one.model)}` : ""}`;
   }
 
   /** The next turn, up to its end, or until the user goes on without having run his calls. */
-  async next(): Promise<void> {
+  async next(): Promise<"seen" | "ended elsewhere"> {
     const turn = this.#turn++;
     this.client.add({ id: `u${turn}`, role: "user", content: this.words(turn) });
-    await this.answered(this.story[turn]?.human ?? { does: "approve", paints: "result" });
+    return await this.answered(this.story[turn]?.human ?? { does: "approve", paints: "result" });
   }
 
-  /** Sends what the client holds, and answers what it is asked. */
-  async answered(human: Human): Promise<void> {
+  /** Sends what the client holds, and answers what it is asked. @returns whether the client has seen how it ended */
+  async answered(human: Human): Promise<"seen" | "ended elsewhere"> {
     let resume: ResumeEntry[] = [];
     for (let leg = 0; leg < LEGS; leg++) {
       const runId = `r${++this.#runId}`;
       const ran = await this.client.run({ runId, resume, tools: [PAINT], turn: {} });
       if (ran === "cut") throw new Error("the answer has no end");
-      if (ran.questions.length === 0 && ran.calls.length === 0) return;
+      if (ran.questions.length === 0 && ran.calls.length === 0) return "seen";
       if (ran.questions.length > 0 && (human.does === "cancel" || human.does === "abandon")) {
         await this.end(human.does);
-        return;
+        return "ended elsewhere";
       }
-      if (ran.questions.length === 0 && human.paints === "goes on") return;
+      if (ran.questions.length === 0 && human.paints === "goes on") return "seen";
       resume = ran.questions.map(({ id, reason }) => ({
         ...{ interruptId: id, status: "resolved" as const },
         payload: reason === "tool_call" ? { approved: human.does === "approve" } : true,
@@ -238,6 +252,7 @@ export class Talk {
       }
     }
     await this.end("cancel");
+    return "ended elsewhere";
   }
 
   /** Ends the newest run from outside, if it is not over. */
@@ -269,6 +284,13 @@ export class Talk {
     const post = body === undefined ? {} : { method: "POST", body, headers: { "content-type": "application/json" } };
     const response = await this.runtime.fetch(new Request(`http://localhost${path}`, post));
     return `${response.status}\n${(await response.text()).replaceAll(/^id: .*\n/gm, "")}`;
+  }
+
+  /** The messages that the thread shows to whoever comes. */
+  async threadMessages(): Promise<readonly Message[]> {
+    const text = await this.shown(`/threads/thread/stream?agent=${this.agent}`);
+    const snapshot = /^data: (\{"type":"MESSAGES_SNAPSHOT".*)$/m.exec(text)?.[1] ?? "{}";
+    return (JSON.parse(snapshot) as { messages: Message[] }).messages;
   }
 
   /** All that this thread shows to whoever comes: preludes for every version, and each request again. */

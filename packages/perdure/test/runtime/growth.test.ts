@@ -8,7 +8,9 @@ import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import type { Message, RunAgentInput } from "../../src/protocol/events.ts";
 import { encodeSse } from "../../src/protocol/sse.ts";
+import type { Batches } from "../../src/runtime/batches.ts";
 import { Engine } from "../../src/runtime/engine.ts";
+import type { Sent } from "../../src/runtime/feed.ts";
 import { Streams } from "../../src/runtime/streams.ts";
 import { sqlite } from "../../src/store/sqlite.ts";
 import { loadDriver, SqliteDatabase } from "../../src/store/sqlite-database.ts";
@@ -54,14 +56,8 @@ async function conversation(): Promise<readonly Turn[]> {
     const posted = await engine.post(talker, input, USER);
     let sent = 0;
     let frames = 0;
-    const { batches: stream } = await streams.ofPost(posted, input, new AbortController().signal);
-    for (let batch = stream.take(); batch !== null; batch = stream.take()) {
-      if (batch === undefined) {
-        await new Promise<void>((resolve) => {
-          stream.onNews = resolve;
-        });
-        continue;
-      }
+    const { batches } = await streams.ofPost(posted, input, new AbortController().signal);
+    for await (const batch of taken(batches)) {
       for (const { event, cursor } of batch) {
         sent += Buffer.byteLength(encodeSse(event, cursor));
         frames++;
@@ -165,7 +161,8 @@ test("after pruning a thread takes at most 1.3 times its messages, inputs and ou
     const content = words(`turn ${String(turn).padStart(3, "0")}`);
     const input = { ...request(turn, []), messages: [{ id: `user-${turn}`, role: "user" as const, content }] };
     const posted = await engine.post(searcher, input, USER);
-    for await (const _ of await streams.ofPost(posted, input, new AbortController().signal));
+    const { batches } = await streams.ofPost(posted, input, new AbortController().signal);
+    for await (const _ of taken(batches));
   };
   const pruned = async (): Promise<void> => {
     for (const { uid } of (await engine.store.runs({ tenant: null, prunable: true, limit: 500 })).items) {
@@ -193,3 +190,14 @@ test("after pruning a thread takes at most 1.3 times its messages, inputs and ou
   expect(again.used - empty.used).toBeLessThanOrEqual(1.3 * 2 * content);
   expect(again.all).toBeLessThanOrEqual(1.05 * whole.all);
 }, 60_000);
+
+async function* taken(batches: Batches): AsyncGenerator<readonly Sent[], void> {
+  for (let batch = batches.take(); batch !== null; batch = batches.take()) {
+    if (batch !== undefined) yield batch;
+    else {
+      await new Promise<void>((resolve) => {
+        batches.onNews = resolve;
+      });
+    }
+  }
+}

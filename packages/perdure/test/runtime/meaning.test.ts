@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Added, Interrupt } from "../../src/log/entries.ts";
 import type { Message, RunAgentInput, UserMessage } from "../../src/protocol/events.ts";
 import type { Principal } from "../../src/protocol/words.ts";
+import type { HearingPolicy } from "../../src/runtime/hearing.ts";
 import { meaning } from "../../src/runtime/meaning.ts";
 import type { Closed, Run, ThreadView } from "../../src/store/store.ts";
 import { nothing, path, uid } from "../store/builders.ts";
@@ -80,7 +81,17 @@ const dismiss = (interruptId: string) => ({ interruptId, status: "cancelled" as 
 function mean(
   thread: Thread,
   input: Partial<RunAgentInput>,
-  { by = ann, emptyRequest = "hydrate" }: { by?: Principal; emptyRequest?: "hydrate" | "run" } = {},
+  {
+    by = ann,
+    emptyRequest = "hydrate",
+    policy = {},
+    note = () => {},
+  }: {
+    by?: Principal;
+    emptyRequest?: "hydrate" | "run";
+    policy?: Partial<HearingPolicy>;
+    note?: (what: string) => void;
+  } = {},
 ) {
   return meaning(viewOf(thread), {
     input: {
@@ -91,6 +102,9 @@ function mean(
     shown: thread.shown ?? (input.messages ?? []).filter(({ id }) => thread.holds?.includes(id)),
     emptyRequest,
     mayLand: () => false,
+    note,
+    isOurs: (id) => id.startsWith("U:"),
+    policy: { importHistory: false, systemMessages: "refuse", ...policy },
     first: (added) => [{ kind: "memo", transformer: "added", value: added.messages.map(({ id }) => id) }],
   });
 }
