@@ -2,10 +2,11 @@
 import type { ServerResponse } from "node:http";
 import { Hono } from "hono";
 import { cors } from "hono/cors";
+import { parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import { RUN_HEADER } from "../protocol/negotiate.ts";
 import { PayloadTooLargeError } from "../protocol/payload.ts";
-import type { Principal, Uid } from "../protocol/words.ts";
+import type { Duration, Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
@@ -40,6 +41,11 @@ export interface RuntimeOptions {
   readonly stalledAfter?: number;
   /** How long a run of an agent with `disconnect: "cancel"` goes on without a reader. Milliseconds; default 10,000. */
   readonly disconnectGrace?: number;
+  /**
+   * Prunes each run that ended so long ago, as {@link Runtime.prune} does: milliseconds, or for example `"7d"`. Looked for when the store is
+   * opened, and every hour. Default: frames are kept.
+   */
+  readonly prune?: { readonly after: Duration };
   /** How long `close()` lets what runs go on. Milliseconds; default 5,000. */
   readonly drainGrace?: number;
   /** Gets the cause of each RUN_ERROR, which clients are not told. Default: `console.error`. */
@@ -82,7 +88,7 @@ const DEFAULT_STALLED = 60_000;
 /** Where a runtime's time, chance and names come from. The system's, but in tests that replay a story. */
 export type Sources = Pick<EngineOptions, "now" | "random" | "newUid">;
 
-/** @throws {@link PerdureError} `AGENT_DEFINITION` when two agents have one name */
+/** @throws {@link PerdureError} `AGENT_DEFINITION` when two agents have one name; `DurationError` for a `prune.after` that is none */
 export function createRuntime(options: RuntimeOptions): Runtime {
   return createRuntimeFrom({}, options);
 }
@@ -95,6 +101,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   const closing = new AbortController();
   const engine = new Engine({
     ...sources,
+    pruneAfter: options.prune && parseDuration(options.prune.after, "prune.after of createRuntime"),
     ...{ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) },
   });
   const streams = new Streams(engine, closing.signal, options.disconnectGrace);

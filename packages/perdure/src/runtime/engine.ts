@@ -13,7 +13,7 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { Message, RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
-import type { Answer, EventStore, Lease, Meaning, Posted, ThreadKey } from "../store/store.ts";
+import type { Answer, EventStore, Lease, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { answerQuestion } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
@@ -22,6 +22,7 @@ import { drive } from "./driver.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import { prune } from "./prune.ts";
+import { Pruner } from "./pruner.ts";
 import { RunningWrites } from "./running-writes.ts";
 import { startingState } from "./starting-state.ts";
 import { SuspectTurn } from "./suspects.ts";
@@ -46,6 +47,8 @@ export interface EngineOptions {
   readonly random?: () => number;
   /** Ids of new runs. Default: uuid v7. */
   readonly newUid?: () => Uid;
+  /** Prunes runs that ended so many ms ago. Default: none. */
+  readonly pruneAfter?: number | undefined;
 }
 
 /** A run that no agent of this process fits. */
@@ -102,6 +105,7 @@ export class Engine {
   #claimAgain = false;
   /** Runs whose driver died with the former owner of the store. */
   #isFormerOwnerDead = false;
+  readonly #pruner: Pruner | undefined;
   #openedAt = 0;
 
   constructor({
@@ -111,6 +115,7 @@ export class Engine {
     now = Date.now,
     random = Math.random,
     newUid = () => uuidv7() as Uid,
+    pruneAfter,
   }: EngineOptions) {
     this.store = store;
     this.threads = new Threads(store);
@@ -119,6 +124,13 @@ export class Engine {
     this.#now = now;
     this.#random = random;
     this.#newUid = newUid;
+    if (pruneAfter !== undefined) {
+      const ofRun = ({ agent, thread, uid }: Run): ReportedRun => ({ agent, threadId: thread ?? uid, runId: uid });
+      this.#pruner = new Pruner({
+        ...{ store, threads: this.threads, after: pruneAfter, now },
+        report: (error, run) => report(error, ofRun(run)),
+      });
+    }
     // Each run that is driven listens, and there may be thousands.
     setMaxListeners(0, this.#stop.signal, this.#giveUp.signal);
   }
@@ -135,6 +147,7 @@ export class Engine {
     this.#openedAt = this.#now();
     this.#unwatch = this.store.watch("claimable", () => this.#claimSoon());
     this.#claimSoon();
+    this.#pruner?.start();
   }
 
   /**
@@ -227,6 +240,7 @@ export class Engine {
     this.#unwatch?.();
     clearTimeout(this.#timer);
     await this.#claiming;
+    await this.#pruner?.stop();
     await this.#drivenOr(grace);
     this.#giveUp.abort();
     await this.#drivenOr(LAST_WORDS);

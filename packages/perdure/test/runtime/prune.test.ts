@@ -2,14 +2,18 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
+import { agent, createRuntime } from "perdure";
 import { expect, onTestFinished, test } from "vitest";
 import { explain } from "../../src/cli/why.ts";
+import { createRuntimeFrom } from "../../src/http/create-runtime.ts";
 import { showDetail } from "../../src/http/shown.ts";
 import { essence } from "../../src/log/essence.ts";
 import { fold, type RunState } from "../../src/log/fold.ts";
+import type { Uid } from "../../src/protocol/words.ts";
 import { memory } from "../../src/store/memory.ts";
 import { sqlite } from "../../src/store/sqlite.ts";
 import type { EventStore } from "../../src/store/store.ts";
+import { asking, saying } from "./asking.ts";
 import { conversation, modelConversation, Talk, type Turn } from "./conversations.ts";
 
 async function folder(): Promise<string> {
@@ -118,3 +122,57 @@ test("pruning changes nothing that was shown a moment before", async () => {
     { numRuns: 40, interruptAfterTimeLimit: 60_000 },
   );
 }, 120_000);
+
+test("a runtime prunes by itself what ended longer ago than it is told, and nothing else", async () => {
+  let time = 1_000_000;
+  const store = memory({ clock: () => time });
+  const hello = agent({ name: "hello", run: async (ctx) => void ctx.say("Hello.") });
+  const asks = agent({ name: "asks", run: (ctx) => ctx.interrupt({ message: "Well?" }) });
+  const life = async (after: number | undefined, work: (ask: ReturnType<typeof asking>) => Promise<void>) => {
+    const prune = after === undefined ? {} : { prune: { after } };
+    const runtime = createRuntimeFrom({ now: () => time }, { agents: [hello, asks], store, ...prune });
+    await runtime.open();
+    await work(asking(runtime));
+    await runtime.close();
+  };
+  const pruned = async () =>
+    (await store.runs({ tenant: "local" })).items.map(({ thread, pruned: last }) => [thread, last !== null]);
+
+  await life(undefined, async (ask) => {
+    await ask("/agents/asks", saying("go", { threadId: "waits" }));
+    await ask("/agents/hello", saying("go", { threadId: "old" }));
+    time += 5_000;
+    await ask("/agents/hello", saying("go", { threadId: "new" }));
+  });
+  time += 1_000;
+  await life(3_000, async () => {
+    while (!(await pruned()).some(([, isPruned]) => isPruned)) await new Promise((resolve) => setImmediate(resolve));
+  });
+  // It has looked at all of them before it was closed.
+  await store.open("looks");
+  expect(await pruned()).toEqual([
+    ["new", false],
+    ["old", true],
+    ["waits", false],
+  ]);
+  expect(() => createRuntime({ agents: [], prune: { after: "a week" as never } })).toThrow(
+    "prune.after of createRuntime",
+  );
+});
+
+test("a run that is not over, or not there, is refused by name, and nothing of it changes", async () => {
+  const asks = agent({ name: "asks", run: (ctx) => ctx.interrupt({ message: "Well?" }) });
+  const store = memory();
+  const runtime = createRuntime({ agents: [asks], store });
+  onTestFinished(() => runtime.close());
+  await asking(runtime)("/agents/asks", saying("go"));
+  const [run] = (await store.runs({ tenant: "local" })).items;
+  await expect(runtime.prune(run?.uid ?? "")).rejects.toMatchObject({
+    name: "PruneRefusedError",
+    code: "RUN_UNFINISHED",
+  });
+  await expect(runtime.prune("nobody")).rejects.toMatchObject({ code: "RUN_NOT_FOUND" });
+  await store.setAside(run?.uid as Uid, "damaged");
+  await asking(runtime)(`/runs/${run?.uid}/abandon`, {});
+  expect(await store.run(run?.uid as Uid)).toMatchObject({ head: run?.head, pruned: null });
+});

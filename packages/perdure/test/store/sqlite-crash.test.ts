@@ -15,9 +15,8 @@ beforeEach(async () => {
 afterEach(() => place.remove());
 
 /** Starts the child and gives its output line by line. */
-function startChild(name = "crash-child.ts") {
-  const script = fileURLToPath(new URL(name, import.meta.url));
-  const child = spawn(process.execPath, ["--import", "tsx", script, place.file], {
+function startChild(script = new URL("./crash-child.ts", import.meta.url)) {
+  const child = spawn(process.execPath, ["--import", "tsx", fileURLToPath(script), place.file], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const lines: string[] = [];
@@ -69,7 +68,7 @@ test.each([40, 400, 1_500])(
 test.each([3, 40, 150])(
   "killed with SIGKILL after %i runs were pruned: each run is whole or pruned, none by half, and pruning goes on",
   async (count) => {
-    const { lines, until, kill } = startChild("prune-child.ts");
+    const { lines, until, kill } = startChild(new URL("./prune-child.ts", import.meta.url));
     await until(1 + count);
     await kill();
 
