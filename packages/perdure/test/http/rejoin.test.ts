@@ -275,3 +275,17 @@ test("a reader with a cursor of a turn that is there, behind which a turn was pr
   expectWhole(events);
   expect(heldAfter(events).messages).toEqual([...refunded("500"), ...refunded("7"), ...refunded("8")]);
 });
+
+test("a cursor into a turn that was pruned means none: what a reader without one gets, of the thread and of the run", async () => {
+  const thread = await atDesk("500");
+  const uid = await uidOf(thread);
+  await ask(`${thread.server.url}/runs/${uid}/prune`);
+  const next = { ...thread.body, runId: "r2", messages: [says("u2", "7")] };
+  await ask(`${thread.server.url}/agents/desk`, { body: JSON.stringify(next) });
+  const cursor = thread.got[3]?.cursor ?? "";
+  for (const at of [streamOf(thread), `${thread.server.url}/runs/${uid}/stream`]) {
+    const without = await ask(at, { method: "GET" });
+    expect((await ask(`${at}?after=${cursor}`, { method: "GET" })).text).toBe(without.text);
+    expect(framesOf(without.text)).toHaveLength(4);
+  }
+});

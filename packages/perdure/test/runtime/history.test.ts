@@ -367,6 +367,17 @@ describe("what the thread holds", () => {
   });
 });
 
+test("an answer that was cut stays on the screen, and the next prompt does not have it", async () => {
+  const { prompts, ask, shown } = talking(({ lastUserText }) =>
+    lastUserText === "u0" ? { text: "Half of it", error: { message: "no more", retryable: false } } : { text: "Yes." },
+  );
+  expect((await ask([user("u0")])).text).toContain("RUN_ERROR");
+  expect((await shown()).at(-1)).toMatchObject({ role: "assistant", content: "Half of it" });
+  await ask([...(await shown()), user("u1")]);
+  expect(prompts).toHaveLength(2);
+  expect(prompts[1]).toMatchObject([{ role: "user" }, { role: "user" }]);
+});
+
 describe("the result of a client's call", () => {
   const paint = { tools: [{ name: "paint", description: "Paints.", parameters: { type: "object" } }] };
   const script: Script = ({ messages }) =>
