@@ -120,11 +120,11 @@ describe("silence", () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     onTestFinished(() => void vi.useRealTimers());
     const { go, body } = quiet();
-    const { fetch, close } = createRuntime({ agents: [agent({ name: "quiet", run: body })] });
+    const runtime = createRuntime({ agents: [agent({ name: "quiet", run: body })] });
     const request = new Request("http://localhost/agents/quiet", {
       ...{ method: "POST", headers: json, body: JSON.stringify(fresh()) },
     });
-    const [response] = await Promise.all([fetch(request), vi.advanceTimersByTimeAsync(100)]);
+    const [response] = await Promise.all([runtime.fetch(request), vi.advanceTimersByTimeAsync(100)]);
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     const read = async (ms: number): Promise<string> => {
       const [{ value }] = await Promise.all([reader?.read() ?? { value: "" }, vi.advanceTimersByTimeAsync(ms)]);
@@ -138,7 +138,7 @@ describe("silence", () => {
     go.resolve();
     expect(await early).toContain("two");
     await reader?.cancel();
-    await Promise.all([close(), vi.advanceTimersByTimeAsync(10_000)]);
+    await Promise.all([runtime.close(), vi.advanceTimersByTimeAsync(10_000)]);
   });
 
   it.each(versions)("the comments do not disturb the published client %s", async (version) => {
@@ -186,7 +186,7 @@ describe("a reader that does not read", () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] });
     onTestFinished(() => void vi.useRealTimers());
     const { go, body } = quiet();
-    const { fetch, close } = createRuntime({ agents: [agent({ name: "quiet", run: body })] });
+    const runtime = createRuntime({ agents: [agent({ name: "quiet", run: body })] });
     let sent = "";
     let take = (): void => {};
     const socket = new Duplex({
@@ -201,7 +201,7 @@ describe("a reader that does not read", () => {
     const request = new Request("http://localhost/agents/quiet", {
       ...{ method: "POST", headers: json, body: JSON.stringify(fresh()) },
     });
-    await Promise.all([fetch(request, { outgoing }), vi.advanceTimersByTimeAsync(100)]);
+    await Promise.all([runtime.fetch(request, { outgoing }), vi.advanceTimersByTimeAsync(100)]);
     await vi.advanceTimersByTimeAsync(150_000);
     expect(sent).not.toContain(": keep-alive\n");
     while (socket.writableLength > 0) {
@@ -214,7 +214,7 @@ describe("a reader that does not read", () => {
     expect(sent.split(": keep-alive\n")).toHaveLength(2);
     go.resolve();
     socket.destroy();
-    await Promise.all([close(), vi.advanceTimersByTimeAsync(10_000)]);
+    await Promise.all([runtime.close(), vi.advanceTimersByTimeAsync(10_000)]);
   });
 
   it("may take a batch of any size while he keeps up", async () => {
