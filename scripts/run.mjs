@@ -30,6 +30,7 @@ const commands = {
     usage: "npm run conformance-others [-- NAME]",
     run: (args) => campaign("conformance-others", args),
   },
+  browser: { usage: "npm run browser", run: browser },
   format: { usage: "npm run format", run: format },
 };
 
@@ -38,6 +39,7 @@ const examples = {
   "refund-desk": "examples/refund-desk/start.ts",
   "task-board": "examples/task-board/server.ts",
   dojo: "examples/dojo/server.ts",
+  "chat-page": "examples/chat-page/server.ts",
 };
 
 /** @param {string[]} args */
@@ -138,6 +140,12 @@ async function hunt(args) {
     code = await steps({ [`hunt --seed ${seed}`]: { ...run, env: { PROPERTY_SEED: String(seed) } } });
   }
   return code;
+}
+
+/** The page in a real browser, which has to be there. In `npm test` it is passed over where there is none. */
+async function browser() {
+  const page = tool("vitest", "vitest", ["run", "examples/chat-page"]);
+  return (await install()) || (await build()) || (await foreground({ ...page, env: { PERDURE_BROWSER: "1" } }));
 }
 
 /** @param {string} file */
