@@ -318,18 +318,18 @@ class Play<W> {
    * that a write was not done while it still runs looks again when it has ended. Undefined when nothing like that has happened.
    */
   async #saidNow(said: readonly Said[]): Promise<readonly Said[] | undefined> {
-    const now: Said[] = [];
-    let isNews = false;
     // What has just ended is not written down yet.
     await new Promise((resolve) => setImmediate(resolve));
-    for (const { question, reply } of said) {
-      const isClosed = await this.#isClosed(question);
-      isNews ||= isClosed ? reply.status !== "cancelled" : saysNo(reply);
-      if (isClosed) now.push({ question, reply: { status: "cancelled" } });
-      else if (saysNo(reply) && (await this.#hasRun(question))) now.push({ question, ...this.#reply(question) });
-      else now.push({ question, reply });
-    }
-    return isNews ? now : undefined;
+    for (const { question, reply } of said) if (saysNo(reply)) await this.#hasEnded(question);
+    const closed = new Set<Said>();
+    for (const one of said) if (await this.#isClosed(one.question)) closed.add(one);
+    const isNews = said.some((one) => (closed.has(one) ? one.reply.status !== "cancelled" : saysNo(one.reply)));
+    if (!isNews) return undefined;
+    // All of them in one look, so that nothing ends between it and their being sent.
+    return said.map((one) => {
+      if (closed.has(one)) return { question: one.question, reply: { status: "cancelled" } };
+      return saysNo(one.reply) ? { question: one.question, ...this.#reply(one.question) } : one;
+    });
   }
 
   #reply(question: ScriptQuestion): { readonly reply: Reply; readonly cancelsRun: boolean } {
@@ -343,13 +343,12 @@ class Play<W> {
     return asked !== null && asked.closed !== null;
   }
 
-  /** Waits for the body that a question is about. @returns whether there was one */
-  async #hasRun({ interrupt }: ScriptQuestion): Promise<boolean> {
+  /** Resolves when no body runs that a question is about. */
+  async #hasEnded({ interrupt }: ScriptQuestion): Promise<void> {
     const asked = await (await this.#alive()).mortal.below.question(interrupt.id);
-    const runs = ({ running }: Life): boolean => running.some(({ step }) => step === asked?.interrupt.path);
-    if (asked === null || !runs(await this.#alive())) return false;
+    if (asked === null) return;
+    const runs = ({ running }: Life): boolean => running.some(({ step }) => step === asked.interrupt.path);
     while (runs(await this.#alive())) await new Promise((resolve) => setImmediate(resolve));
-    return true;
   }
 
   /** Until a server that lives has taken it. */

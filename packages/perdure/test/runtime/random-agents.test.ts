@@ -1,3 +1,4 @@
+import { env } from "node:process";
 import fc from "fast-check";
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
 import type { Fate } from "../../src/testing/life.ts";
@@ -61,7 +62,8 @@ test("a random agent, killed anywhere and answered by anybody in any order, ends
     { numRuns: 80 },
   );
   met.hasty += refusals.filter((refusal) => refusal.includes("STILL_RUNNING")).length;
-  // Else the property has tested nothing of what it is about.
+  // Else the property has tested nothing of what it is about. Another seed may meet less of the rarest.
+  if (env.PROPERTY_SEED !== undefined) return;
   const least = { deaths: 30, unknowns: 40, outruns: 100, lateOutputs: 5, withdrawn: 3, hasty: 1, lies: 1, lost: 5 };
   for (const [what, n] of Object.entries(least)) expect(met[what], what).toBeGreaterThanOrEqual(n);
 }, 180_000);
