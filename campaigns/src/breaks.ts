@@ -27,8 +27,13 @@ export const breaks: Readonly<Record<string, Break>> = {
       {
         // Commits that gather for a while do no harm to those who wait for them.
         file: "runtime/run-log.ts",
-        old: "this.#flush ??= Promise.resolve().then(",
-        new: "this.#flush ??= new Promise<void>((resolve) => setTimeout(resolve, 50)).then(",
+        old: "void SETTLED.then(() => this.#append());",
+        new: "setTimeout(() => this.#append(), 50);",
+      },
+      {
+        file: "runtime/run-log.ts",
+        old: "if (this.#isFlushing) await Promise.resolve();",
+        new: "while (this.#isFlushing) await new Promise((resolve) => setTimeout(resolve, 5));",
       },
     ],
   },
@@ -47,8 +52,8 @@ export const breaks: Readonly<Record<string, Break>> = {
     replacements: [
       {
         file: "runtime/follow.ts",
-        old: "if (after === null) return connection.prelude();",
-        new: "if (after === null) return connection.sent(await missedBetween(threads, this.options.run, -1, joined.run.head));",
+        old: "after === null ? null : await missedBetween(threads, this.options.run, after, joined.run.head);",
+        new: "await missedBetween(threads, this.options.run, after ?? -1, joined.run.head);",
       },
     ],
   },
