@@ -14,7 +14,7 @@ import type { RunState } from "./run-state.ts";
  * shows it twice. Their message stays, so that it keeps its place.
  *
  * All subagents of the leg are announced again, those that have ended too: messages name them, and one that is begun later may name any of them
- * as its parent, which a client refuses if it has not heard of it.
+ * as its parent, which a client refuses if it has not heard of it. Not those of a run that is over, pruned or not: nothing comes of them.
  *
  * @param state - the run at the end of a batch; within one, what is being taken back would be begun again
  * @param as - the ids by which this reader knows thread and run
@@ -27,7 +27,7 @@ export function prelude(
   const { runId, threadId } = as;
   const open = openItems(state.wire).toReversed();
   const openCalls = new Set(open.filter(({ kind }) => kind === "tool-call").map(({ id }) => id));
-  const subagents = [...state.subagents.values()];
+  const subagents = state.finished === null ? [...state.subagents.values()] : [];
   return [
     event("RUN_STARTED", { threadId, runId, protocolVersion: PROTOCOL_VERSION }),
     { type: "STATE_SNAPSHOT", snapshot: state.shown },

@@ -219,7 +219,7 @@ async function interpretOne(ctx: RunContext<ProgramState>, op: Op): Promise<"ret
       return result;
     }
     case "chunks": {
-      const id = `chunks-${chunked++}`;
+      const id = chunkId(op, ctx.runId);
       for (const [i, piece] of op.pieces.entries()) {
         if (op.kind === "call") {
           const first = i === 0 ? { toolCallId: id, toolCallName: "tool" } : {};
@@ -263,7 +263,15 @@ async function interpretOne(ctx: RunContext<ProgramState>, op: Op): Promise<"ret
   }
 }
 
-let chunked = 0;
+/** Numbers of the chunk streams: a program that is played again has the same ids. */
+const chunked = new WeakMap<Op, number>();
+let chunks = 0;
+
+function chunkId(op: Op, runId: string): string {
+  const n = chunked.get(op) ?? chunks++;
+  chunked.set(op, n);
+  return `chunks-${n}-${runId}`;
+}
 
 const tagged = (given: Metadata) => (given === null ? {} : { metadata: given });
 

@@ -196,6 +196,8 @@ describe("a reader that does not read", () => {
         take = taken;
       },
     });
+    // All that there is of a socket's time-out.
+    Object.assign(socket, { setTimeout: () => socket });
     const outgoing = new ServerResponse(new IncomingMessage(socket as Socket));
     outgoing.assignSocket(socket as Socket);
     const request = new Request("http://localhost/agents/quiet", {

@@ -59,7 +59,8 @@ function tools() {
     tool({
       name: "look",
       description: "Looks.",
-      effect: "read",
+      // Not "read": one after the other, so that a conversation that is played again has its results in the same order.
+      effect: "idempotent",
       input: z.object({ note: z.string() }),
       state: board,
       async call({ note }, ctx) {
@@ -87,7 +88,7 @@ function tools() {
     tool({
       name: "confirm",
       description: "Asks.",
-      effect: "read",
+      effect: "idempotent",
       input: z.object({ note: z.string() }),
       answer: z.boolean(),
       call: () => suspend({ message: "Is it so?" }),
@@ -96,7 +97,7 @@ function tools() {
     tool({
       name: "break",
       description: "Fails.",
-      effect: "read",
+      effect: "idempotent",
       input: z.object({ note: z.string() }),
       call: () => {
         throw new HandlerError("It broke.", { applied: "no", code: "BROKEN" });
