@@ -7,7 +7,7 @@ interface Delegate {
   readonly description: string;
 }
 
-/** Says something in a subagent's name. */
+/** Says something in a subagent's name, from within a tool: `ctx.subagent` is for bodies. */
 export async function delegate(
   ctx: Pick<Emitting<never>, "emit">,
   { id, name, description }: Delegate,

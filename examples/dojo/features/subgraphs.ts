@@ -1,7 +1,6 @@
 import { agent, type RunContext } from "perdure";
 import { z } from "zod";
 import type { Pace } from "../dojo.ts";
-import { delegate } from "../subagent.ts";
 import { words } from "../words.ts";
 
 const Flight = z.object({
@@ -107,7 +106,8 @@ async function atWork(ctx: RunContext<Trip>, specialist: Trip["active_agent"], s
     trip.active_agent = specialist;
     trip.planning_step = specialist;
   });
-  const id = `${ctx.runId}:${specialist}`;
   const text = words(says, delayMs, ctx.signal);
-  await delegate(ctx, { id, name: specialist, description: `Looks for ${specialist}` }, text);
+  await ctx.subagent({ name: specialist, description: `Looks for ${specialist}` }, (agent) =>
+    agent.message((message) => message.pipe(text)),
+  );
 }

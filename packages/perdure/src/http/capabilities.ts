@@ -7,12 +7,13 @@ import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Agent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 
-export function capabilitiesOf(agent: Agent): AgentCapabilities {
+/** @param served - what of the transport depends on the server */
+export function capabilitiesOf(agent: Agent, served: { readonly httpBinary: boolean }): AgentCapabilities {
   const { name, description, disconnect = "detach", emptyRequest = "hydrate", capabilities = {} } = agent;
   const derived: AgentCapabilities = {
     identity: { name, type: "perdure", ...(description !== undefined && { description }) },
     // Whatever the agent is, it is served from its log.
-    transport: { streaming: true, resumable: true, httpBinary: false, websocket: false, pushNotifications: false },
+    transport: { streaming: true, resumable: true, websocket: false, pushNotifications: false, ...served },
     state: { snapshots: true, deltas: true, persistentState: true },
     ...(agent.loop !== undefined && ofLoop(agent)),
     custom: { perdure: { disconnect, emptyRequest } },

@@ -16,6 +16,7 @@ import { memory } from "../store/memory.ts";
 import type { EventStore } from "../store/store.ts";
 import { capabilitiesOf } from "./capabilities.ts";
 import { addControlPlane, type Env } from "./control-plane.ts";
+import { offersProtobuf } from "./event-format.ts";
 import { writeEventStream } from "./event-stream.ts";
 import { refuseForeign } from "./guard.ts";
 import { postAgent } from "./post-agent.ts";
@@ -135,9 +136,10 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     if (agent === undefined) return unknownAgent(c.req.param("agent"), agents);
     return postAgent(agent, c.req.raw, { ...common, principal: c.get("principal") });
   });
-  app.get("/agents/:agent", (c) => {
+  app.get("/agents/:agent", async (c) => {
     const agent = agents.get(c.req.param("agent"));
-    return agent === undefined ? unknownAgent(c.req.param("agent"), agents) : c.json(capabilitiesOf(agent));
+    if (agent === undefined) return unknownAgent(c.req.param("agent"), agents);
+    return c.json(capabilitiesOf(agent, { httpBinary: await offersProtobuf() }));
   });
   app.on(["GET", "POST"], "/threads/:id/stream", (c) => threadStream(c, agents, common));
   addControlPlane(app, { ...common, now: sources.now ?? Date.now });

@@ -30,6 +30,11 @@ export async function eventFormat(accept: string | null | undefined): Promise<Ev
   return problem(406, "NOT_ACCEPTABLE", `the answer is ${EVENT_STREAM}; ${how}`);
 }
 
+/** Whether a reader that asks for protobuf gets it: whether its package is installed. */
+export async function offersProtobuf(): Promise<boolean> {
+  return (await protobuf()) !== undefined;
+}
+
 const serverSentEvents: EventFormat = {
   contentType: EVENT_STREAM,
   keepAlive: KEEP_ALIVE,

@@ -4,7 +4,7 @@ import { AgentDefinitionError, agent, suspend, tool } from "perdure";
 import { scriptedModel } from "perdure/testing";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { as, ask, byHeader, get, serving } from "./rig.ts";
+import { as, ask, byHeader, get, json, serving } from "./rig.ts";
 
 const look = tool({
   name: "look",
@@ -64,7 +64,7 @@ describe("GET /agents/:agent", () => {
   it("says of a model with tools what they are, what they do to the world, and which of them ask", async () => {
     expect(await capabilities("payer")).toEqual({
       identity: { name: "payer", type: "perdure" },
-      transport: { streaming: true, resumable: true, httpBinary: false, websocket: false, pushNotifications: false },
+      transport: { streaming: true, resumable: true, httpBinary: true, websocket: false, pushNotifications: false },
       state: { snapshots: true, deltas: true, persistentState: true },
       tools: {
         supported: true,
@@ -98,6 +98,13 @@ describe("GET /agents/:agent", () => {
     ["free", { supported: true, interrupts: true, approvals: false, approveWithEdits: false }],
   ])("says whether a human may be asked: %s", async (name, humanInTheLoop) => {
     expect(await capabilities(name)).toMatchObject({ humanInTheLoop });
+  });
+
+  it("says of protobuf what a client that asks for it gets", async () => {
+    const { url } = await serving(agents);
+    const headers = { ...json, accept: "application/vnd.ag-ui.event+proto" };
+    const { status } = await ask(`${url}/agents/body`, { headers });
+    expect((await capabilities("body")).transport?.httpBinary).toBe(status === 200);
   });
 
   it("says nothing of a body but what holds whatever it does", async () => {

@@ -5,7 +5,7 @@ import { ask, get, type ListedRun, serving } from "../http/rig.ts";
 import { desk, deskInputs, showcase, showcaseInputs } from "./ours.ts";
 
 /** What our server does not do: chunks leave spelled out. */
-const NEVER = ["capabilities.shape", "chunks.forms", "chunks.order"];
+const NEVER = ["chunks.forms", "chunks.order"];
 
 /** Cancels the run of a thread, as an operator does. */
 async function stop(url: string, threadId: string): Promise<void> {
