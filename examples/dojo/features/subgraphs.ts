@@ -12,7 +12,14 @@ const Flight = z.object({
 });
 const Hotel = z.object({ name: z.string(), location: z.string(), price_per_night: z.string(), rating: z.string() });
 /** The dojo's page answers with the JSON text of an option. */
-const Picked = z.string().transform((text): unknown => JSON.parse(text));
+const Picked = z.string().transform((text, ctx): unknown => {
+  try {
+    return JSON.parse(text);
+  } catch {
+    ctx.addIssue("it is not the JSON of an option");
+    return z.NEVER;
+  }
+});
 const Experience = z.object({ name: z.string(), description: z.string(), location: z.string(), type: z.string() });
 const Trip = z.object({
   itinerary: z.object({ flight: Flight.optional(), hotel: Hotel.optional() }),

@@ -33,7 +33,9 @@ export function validate<S extends Schema>(
 export function validateSync<S extends Schema>(schema: S, value: unknown): Validated<Infer<S>> {
   const validated = validate(schema, value);
   if (validated instanceof Promise)
-    throw new TypeError("this schema validates asynchronously; a synchronous one is needed here");
+    throw new TypeError(
+      "this schema validates asynchronously, as zod's do when a function in them throws; a synchronous one that reports issues is needed here",
+    );
   return validated;
 }
 
