@@ -54,7 +54,7 @@ function tamperings(seq: number, other: number, isFact: (seq: number) => boolean
     change("no time", "at = 'now'"),
     change("no text", "entry = x'00'"),
     change("no hash", "chain = NULL"),
-    change("another hash", "chain = 'x' || substr(chain, 2)"),
+    change("another hash", "chain = iif(chain LIKE 'x%', 'y', 'x') || substr(chain, 2)"),
     change("another distance", "since = 1"),
     { how: "deleted", sql: [`DELETE FROM log WHERE ${at(seq)}`], ...here },
     { how: "cut off", sql: [`DELETE FROM log WHERE ${of1} AND seq >= ${seq}`], ...here },
