@@ -26,8 +26,10 @@ export function toModelError(model: LanguageModel, cause: unknown, where: "reque
     const message = `${name} is not available (${status}); try later`;
     return new ModelError("MODEL_UNAVAILABLE", message, true, cause, retryAfterOf(cause));
   }
-  if (where === "stream") {
-    const retryable = retryableOf(cause) ?? true; // most of what breaks an answer that had begun is load or network
+  // A success as status: the answer had begun and broke. The AI SDK says of such an error that it is not retryable, because of that status.
+  const hasBegun = status !== undefined && status >= 200 && status < 300;
+  if (where === "stream" || hasBegun) {
+    const retryable = hasBegun || (retryableOf(cause) ?? true); // most of what breaks an answer that had begun is load or network
     return new ModelError("MODEL_FAILED", `${name} failed within its answer; see the server's log`, retryable, cause);
   }
   // Without a status and without the provider's word, only a connection that failed is worth another try: the rest is a wrong
