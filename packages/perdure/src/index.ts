@@ -1,5 +1,6 @@
 // Define an agent.
 export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
+export type { AboutStep, StepSettings } from "./agent/loop.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
 export type { Agent, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
 
@@ -47,6 +48,7 @@ export { DurationError } from "./protocol/duration.ts";
 export { InputError } from "./protocol/input.ts";
 export { PayloadTooLargeError } from "./protocol/payload.ts";
 export { AgentMissingError } from "./runtime/engine.ts";
+export { ModelError, type ModelErrorCode, type RetryAfter } from "./runtime/model-error.ts";
 export { PruneRefusedError } from "./runtime/prune.ts";
 export { StateInvalidError } from "./runtime/starting-state.ts";
 export { type StreamRunOptions, streamRun } from "./runtime/stream-run.ts";

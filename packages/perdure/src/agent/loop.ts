@@ -6,43 +6,74 @@
  */
 import type { RunState, StepState } from "../log/fold.ts";
 import { clientMessage, editedArguments } from "../log/tool-result.ts";
-import type { Json } from "../protocol/json.ts";
+import type { Message } from "../protocol/events.ts";
+import { type Json, toJson } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
 import { callModel } from "./model-call.ts";
-import { type FinishReason, type ModelOutput, readModelOutput } from "./model-output.ts";
-import type { CallSettings, LanguageModel, ModelTool } from "./model-port.ts";
+import { NOT_WHOLE, unusableEnd } from "./model-end.ts";
+import { type ModelOutput, readModelOutput } from "./model-output.ts";
+import type { CallSettings, LanguageModel, ModelTimeouts, ModelTool } from "./model-port.ts";
 import { clientResult, type ToolResult, type Turn, toPrompt, unusableParts } from "./prompt.ts";
 
 export interface LoopOptions {
-  readonly model: LanguageModel;
+  /** The model, then its fallbacks. */
+  readonly models: readonly LanguageModel[];
   readonly instructions: string;
   readonly tools: ToolRegistry;
-  readonly settings: CallSettings;
+  readonly settings: StepSettings;
+  /** How often each model is asked for one answer, at most. */
+  readonly attempts: number;
+  readonly timeouts: ModelTimeouts;
 }
 
-export function builtInLoop({ model, instructions, tools, settings }: LoopOptions): Loop {
+/** How a model is asked: the same each time, or as the step needs it. */
+export type StepSettings = CallSettings | ((about: AboutStep) => CallSettings);
+
+/** What `settings` may look at. */
+export interface AboutStep {
+  /** Model steps of this run before this one. */
+  readonly stepNumber: number;
+  /** The conversation as clients see it. */
+  readonly messages: readonly Message[];
+}
+
+export function builtInLoop({ models, instructions, tools, settings, attempts, timeouts }: LoopOptions): Loop {
   const serverTools = [...tools].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
   return {
     tools: [...tools],
     tool: (name) => tools.get(name),
-    describes: { instructions, tools: serverTools as unknown as Json, settings: settings as Json },
+    describes: {
+      instructions,
+      tools: serverTools as unknown as Json,
+      settings: typeof settings === "function" ? null : (settings as Json),
+    },
+    models: { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts },
+    settings: (run, path) => {
+      if (typeof settings !== "function") return settings as Json;
+      return toJson(settings({ stepNumber: Number(path) / 2, messages: run.messages }), "settings of a model step");
+    },
     next,
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
-    async callModel({ run, before, signal, emit }: ModelStep) {
-      const { usage, ...output } = await callModel(
+    async callModel({ run, before, model: index, settings, signal, emit }: ModelStep) {
+      const model = models[index] ?? (models[0] as LanguageModel);
+      const answer = await callModel(
         {
           model,
           prompt: toPrompt({ instructions: withContext(instructions, run), turns: turnsOf([...before, run]) }),
           tools: [...serverTools, ...clientTools(run)],
-          settings,
+          settings: settings as CallSettings,
+          timeouts,
           signal,
         },
         emit,
       );
+      const unusable = unusableEnd(model, answer, index === models.length - 1);
+      if (unusable !== undefined) throw unusable;
+      const { usage, ...output } = answer;
       return { output: output as unknown as Json, usage };
     },
   };
@@ -64,16 +95,6 @@ function next(run: RunState): Next {
   const isAnswered = calls.every((call) => run.steps.get(call.path)?.finished !== undefined);
   return isAnswered ? { next: "model", path: String(Number(path) + 2) as Path } : { next: "calls", calls };
 }
-
-/** An answer that stopped before its end is never a success by itself. */
-const NOT_WHOLE: { readonly [R in FinishReason]: RecordedError | null } = {
-  stop: null,
-  "tool-calls": null,
-  length: { code: "MODEL_LENGTH", message: "The model's answer was cut at its length limit." },
-  "content-filter": { code: "MODEL_REFUSED", message: "The model's answer was withheld by its provider." },
-  error: { code: "MODEL_ERROR", message: "The model failed while it answered." },
-  other: { code: "MODEL_STOPPED", message: "The model stopped for a reason that its provider does not name." },
-};
 
 /** The newest model step, or where the first one will stand. */
 function lastModelStep({ steps }: RunState): Path {

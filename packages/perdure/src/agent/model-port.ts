@@ -104,7 +104,16 @@ export interface ModelRequest {
   readonly prompt: Prompt;
   readonly tools: readonly ModelTool[];
   readonly settings?: CallSettings;
+  readonly timeouts?: ModelTimeouts;
   readonly signal: AbortSignal;
+}
+
+/** How long a model may be silent. Milliseconds. */
+export interface ModelTimeouts {
+  /** From the request to the first piece of the answer's content. */
+  readonly firstToken: number;
+  /** From one piece of the answer to the next. */
+  readonly betweenTokens: number;
 }
 
 /** The request as the model's version of the specification takes it. */

@@ -228,6 +228,8 @@ const factSchema = z.discriminatedUnion("kind", [
     key: z.string().nullable(),
     edited: json.exactOptional(),
     deadline: time.nullable(),
+    /** Which model is asked. */
+    model: object({ provider: z.string(), modelId: z.string() }).exactOptional(),
   }),
   /** It waits for a business key that another step holds, and gives up at `until`. Once per step, for the holder that it found. */
   fact("step.waiting", { path, holder: object({ uid, path }), until: time }),

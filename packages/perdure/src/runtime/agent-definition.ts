@@ -7,6 +7,7 @@ import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { ModelEmitter } from "./model-emitter.ts";
+import type { ModelPolicy } from "./model-retry.ts";
 
 /** The typed state of an agent. */
 export interface StateDefinition<S> {
@@ -82,6 +83,10 @@ export interface ModelStep {
   /** The finished runs of the thread before this one, oldest first. */
   readonly before: readonly RunState[];
   readonly path: Path;
+  /** Which of the loop's models is asked. */
+  readonly model: number;
+  /** As the step's input records them. */
+  readonly settings: Json;
   readonly signal: AbortSignal;
   readonly emit: ModelEmitter;
 }
@@ -93,10 +98,14 @@ export interface Loop {
   tool(name: string): DynTool | undefined;
   /** What every model call of this agent rests on, for the record of its input. */
   readonly describes: { readonly instructions: string; readonly tools: Json; readonly settings: Json };
+  /** Whom its model steps ask. */
+  readonly models: ModelPolicy;
+  /** Pure: how a model step that begins now is asked. */
+  settings(run: RunState, path: Path): Json;
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
   /** What of these messages no model can be given, as sentences: it is left out. */
   unusable(messages: readonly Message[]): readonly string[];
-  /** One model call. Streams through `emit` and resolves to what the log keeps. */
+  /** One model call. Streams through `emit` and resolves to what the log keeps. @throws {@link ModelError} for what the model fails with */
   callModel(step: ModelStep): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }

@@ -22,6 +22,8 @@ export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
     loop: {
       describes: loop.describes,
       tools: loop.tools,
+      models: loop.models,
+      settings: (run, path) => loop.settings(run, path),
       next: (run) => loop.next(run),
       tool(name) {
         const tool = loop.tool(name);
