@@ -30,6 +30,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
     tools: [...tools],
     tool: (name) => tools.get(name),
     describes: { instructions, tools: serverTools as unknown as Json, settings: settings as Json },
+    withInstructions: (other) => builtInLoop({ model, instructions: other, tools, settings }),
     next,
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
     async callModel({ run, before, signal, emit }: ModelStep) {

@@ -93,6 +93,8 @@ export interface Loop {
   tool(name: string): DynTool | undefined;
   /** What every model call of this agent rests on, for the record of its input. */
   readonly describes: { readonly instructions: string; readonly tools: Json; readonly settings: Json };
+  /** The same agent under another system prompt, as a fork may have it. */
+  withInstructions(instructions: string): Loop;
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
   /** What of these messages no model can be given, as sentences: it is left out. */

@@ -23,6 +23,7 @@ export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
       describes: loop.describes,
       tools: loop.tools,
       next: (run) => loop.next(run),
+      withInstructions: (other) => instrumented({ ...agent, loop: loop.withInstructions(other) }, host).loop,
       tool(name) {
         const tool = loop.tool(name);
         if (tool === undefined) return undefined;
