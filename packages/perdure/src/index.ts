@@ -49,6 +49,7 @@ export { InputError } from "./protocol/input.ts";
 export { PayloadTooLargeError } from "./protocol/payload.ts";
 export { AgentMissingError } from "./runtime/engine.ts";
 export { ModelError, type ModelErrorCode, type RetryAfter } from "./runtime/model-error.ts";
+export { type ForkEdits, type ForkedRun, type ForkOptions, ForkRefusedError } from "./runtime/fork.ts";
 export { PruneRefusedError } from "./runtime/prune.ts";
 export { StateInvalidError } from "./runtime/starting-state.ts";
 export { type StreamRunOptions, streamRun } from "./runtime/stream-run.ts";

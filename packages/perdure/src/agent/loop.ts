@@ -39,7 +39,8 @@ export interface AboutStep {
   readonly messages: readonly Message[];
 }
 
-export function builtInLoop({ models, instructions, tools, settings, attempts, timeouts }: LoopOptions): Loop {
+export function builtInLoop(options: LoopOptions): Loop {
+  const { models, instructions, tools, settings, attempts, timeouts } = options;
   const serverTools = [...tools].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
@@ -56,6 +57,7 @@ export function builtInLoop({ models, instructions, tools, settings, attempts, t
       if (typeof settings !== "function") return settings as Json;
       return toJson(settings({ stepNumber: Number(path) / 2, messages: run.messages }), "settings of a model step");
     },
+    withInstructions: (other) => builtInLoop({ ...options, instructions: other }),
     next,
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
     async callModel({ run, before, model: index, settings, signal, emit }: ModelStep) {

@@ -27,7 +27,7 @@ import { StoreLockedError } from "../store/errors.ts";
 import { sqlite } from "../store/sqlite.ts";
 import type { EventStore, Query, Reply, Run, Verified } from "../store/store.ts";
 import type { Access, ListQuery, Pruning, Taken } from "./access.ts";
-import { CommandError, noInterrupt, noRun } from "./command-error.ts";
+import { CommandError, noInterrupt, noRun, usage } from "./command-error.ts";
 
 const OWNER = "perdure-command";
 /** How often a log that is followed is looked at: a reader beside a server gets no hints. Milliseconds. */
@@ -144,6 +144,10 @@ export class FileAccess implements Access {
       }
       return done;
     });
+  }
+
+  fork(): Promise<never> {
+    throw usage("a fork goes on with its agent, which only a server has: perdure fork RUN --url http://127.0.0.1:8787");
   }
 
   async verify(): Promise<Verified> {

@@ -10,6 +10,7 @@ import type { Duration, Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
+import type { ForkedRun, ForkOptions } from "../runtime/fork.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import { Streams } from "../runtime/streams.ts";
 import { memory } from "../store/memory.ts";
@@ -75,6 +76,15 @@ export interface Runtime {
    * @throws {@link PruneRefusedError} with the code `RUN_UNFINISHED`, `RUN_NOT_FOUND`, `RUN_SET_ASIDE` or `RUN_DRIVEN`
    */
   prune(run: string): Promise<"pruned" | "already">;
+  /**
+   * Begins a run that goes on from an entry of another one, in a thread of its own. What had ended by then is its history and never runs again;
+   * what had not is begun anew, with its approvals. The other run stays as it is.
+   *
+   * @param run - its uid, as `GET /runs` lists it
+   * @throws {@link ForkRefusedError}; with the code `WRITES_NOT_ACKNOWLEDGED` when the run has changed the world behind that entry, and not all
+   * of that was acknowledged
+   */
+  fork(run: string, options?: ForkOptions): Promise<ForkedRun>;
   /**
    * Stops in order: streams end with RUN_ERROR `RECONNECT`, what runs may end within `drainGrace`, and each run is left to whoever opens the
    * store next.
@@ -176,6 +186,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     isOpen,
     open: () => engine.open(),
     prune: (run) => engine.prune(run as Uid),
+    fork: (run, options = {}) => engine.fork(run as Uid, options),
     async close() {
       closing.abort();
       await engine.close(options.drainGrace);

@@ -204,6 +204,8 @@ const factSchema = z.discriminatedUnion("kind", [
     labels: z.record(z.string(), z.string()).readonly(),
     parent: object({ uid, path }).exactOptional(),
     forkedFrom: object({ uid, seq: count }).exactOptional(),
+    /** In place of the agent's own. */
+    instructions: z.string().exactOptional(),
   }),
   /** In one batch with its RUN_STARTED. `request` is `null` for a headless leg. */
   fact("leg.started", { leg: count, runId: z.string(), request: legRequest.nullable() }),

@@ -102,6 +102,8 @@ export interface Loop {
   readonly models: ModelPolicy;
   /** Pure: how a model step that begins now is asked. */
   settings(run: RunState, path: Path): Json;
+  /** The same agent under another system prompt, as a fork may have it. */
+  withInstructions(instructions: string): Loop;
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
   /** What of these messages no model can be given, as sentences: it is left out. */

@@ -19,6 +19,7 @@ import { answerQuestion } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
 import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
+import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import { prune } from "./prune.ts";
@@ -189,7 +190,8 @@ export class Engine {
           first: (added) => {
             brought = added.messages;
             const turn = (view.run?.turn ?? 0) + 1;
-            return this.#firstEntries({ agent, key, turn, added, input, principal, state, shown });
+            const instructions = last?.run.instructions;
+            return this.#firstEntries({ agent, key, turn, added, input, principal, state, shown, instructions });
           },
         });
       });
@@ -215,6 +217,31 @@ export class Engine {
   async prune(uid: Uid): Promise<"pruned" | "already"> {
     await this.open();
     return await prune(this.store, this.threads, uid);
+  }
+
+  /**
+   * Begins a run that goes on from an entry of another one, in a thread of its own.
+   *
+   * @param by - who asks for it. Default: who asked last in the run
+   * @throws {@link ForkRefusedError}
+   */
+  async fork(uid: Uid, options: ForkOptions, by?: Principal): Promise<ForkedRun> {
+    await this.open();
+    const { key, runId, first, run } = await planFork(
+      {
+        ...{ store: this.store, threads: this.threads, agents: this.#agents, newUid: this.#newUid },
+        definitionOf: definitionHash,
+      },
+      ...([uid, options, by] as const),
+    );
+    const leasedAt = this.#now();
+    const posted = await this.store.post(
+      { key, runId, owner: this.#owner },
+      (view): Meaning => (view.run === null ? { is: "run", first } : { is: "refuse", ...STALE }),
+    );
+    if (posted.lease === null) throw threadExists(uid, key.thread);
+    this.#drive(posted.lease, leasedAt, false);
+    return run;
   }
 
   /** Cancels a run that nobody reads, if it is in the middle of a leg and its agent wants that. */
@@ -271,8 +298,10 @@ export class Engine {
     readonly principal: Principal;
     readonly state: Json;
     readonly shown: readonly Message[];
+    /** A fork's, which its thread keeps. */
+    readonly instructions: string | undefined;
   }): NewEntry[] {
-    const { agent, key, turn, added, input, principal, state, shown } = start;
+    const { agent, key, turn, added, input, principal, state, shown, instructions } = start;
     const request = legRequest({ input, principal, shown }, added);
     const isOther = !jsonEqual(state, request.state ?? {});
     const root = "" as Path;
@@ -286,6 +315,7 @@ export class Engine {
         thread: key.thread,
         turn,
         labels: {},
+        ...(instructions !== undefined && { instructions }),
       },
       { kind: "leg.started", leg: 1, runId: input.runId, request },
       // The state that the run begins with, where it is not the client's: the agent's initial one, or the thread's last.
@@ -419,7 +449,10 @@ export class Engine {
       ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
     };
-    return await (agent.loop === undefined ? driveBody({ ...options, agent }) : drive({ ...options, agent }));
+    if (agent.loop === undefined) return await driveBody({ ...options, agent });
+    const { instructions } = state.run;
+    const loop = instructions === undefined ? agent.loop : agent.loop.withInstructions(instructions);
+    return await drive({ ...options, agent: { ...agent, loop } });
   }
 }
 

@@ -25,6 +25,7 @@ export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
       models: loop.models,
       settings: (run, path) => loop.settings(run, path),
       next: (run) => loop.next(run),
+      withInstructions: (other) => instrumented({ ...agent, loop: loop.withInstructions(other) }, host).loop,
       tool(name) {
         const tool = loop.tool(name);
         if (tool === undefined) return undefined;
