@@ -13,7 +13,7 @@ import type { RecordedError } from "../protocol/words.ts";
 import type { ToolLane, ToolSubagent } from "../tool/definition.ts";
 import { HandlerError } from "../tool/errors.ts";
 
-export class AttemptLane<S> extends LaneEmitter<S> implements ToolLane<S> {
+class AttemptLane<S> extends LaneEmitter<S> implements ToolLane<S> {
   subagent(options: SubagentOptions): ToolSubagent<S>;
   subagent<T>(options: SubagentOptions, body: Body<ToolSubagent<S>, T>): Promise<T>;
   subagent<T>(options: SubagentOptions, body?: Body<ToolSubagent<S>, T>): ToolSubagent<S> | Promise<T> {
