@@ -15,6 +15,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { ResumeEntry } from "@ag-ui/core";
 import { type HeldByClient, normaliseTranscript } from "perdure/log";
+import { isJsonObject, type Json } from "perdure/protocol";
 import { z } from "zod";
 import { CLIENT_TOOL, firstMessage, scripts } from "./agents.ts";
 import { bundleServer } from "./bundle.ts";
@@ -30,6 +31,12 @@ const PATIENCE = 60_000;
 
 const runners = { perdure: "PerdureRunner", own: "CopilotKit's own runner" } as const;
 type Runner = keyof typeof runners;
+
+const wanted = process.argv[2];
+if (wanted !== undefined && !Object.hasOwn(runners, wanted)) {
+  console.error("Usage: npm run front-ends [-- perdure|own]");
+  process.exit(2);
+}
 
 process.env.COPILOTKIT_TELEMETRY_DISABLED = "true";
 // CopilotKit logs what it also tells the page; and the client below it raises an unhandled rejection when a body errs (ag-ui#2510), which a browser logs.
@@ -110,7 +117,16 @@ async function say(page: CopilotPage, order: string, messages = 1): Promise<void
   }
 }
 
-const plays: Readonly<Record<string, { readonly script: string; play(on: Play): Promise<CopilotPage> }>> = {
+interface Scene {
+  /** Which of the agents, and so what is due. */
+  readonly script: string;
+  /** Resolves with the page that is judged. */
+  play(on: Play): Promise<CopilotPage>;
+  /** What is wrong. Default: what the page or the ledger holds in another way than without a middleman. */
+  judge?(page: CopilotPage, order: string): Promise<string | undefined>;
+}
+
+const plays: Readonly<Record<string, Scene>> = {
   "text, reasoning, state and server tools over three turns": {
     script: "talk",
     async play({ order, page }) {
@@ -199,7 +215,42 @@ const plays: Readonly<Record<string, { readonly script: string; play(on: Play): 
       return one;
     },
   },
+  "the stop button": {
+    script: "talk",
+    async play({ order, page }) {
+      const one = await page("talk");
+      await say(one, order);
+      const middle = one.arrival("TEXT_MESSAGE_CONTENT");
+      const saying = one.say(`${order}-u1`, "And then?");
+      await middle;
+      one.stop();
+      await saying;
+      return one;
+    },
+    async judge(_page, order) {
+      const outcome = await outcomeOf(order);
+      const done = doneFor(order);
+      return outcome === "cancelled" && done.length === 0
+        ? undefined
+        : `the run has ended with ${outcome}; done: ${done.join(", ")}`;
+    },
+  },
 };
+
+/** How the newest run of a thread has ended, once it has. */
+async function outcomeOf(thread: string): Promise<string> {
+  for (;;) {
+    const response = await fetch(`${base}/runs?agent=talk&thread=${thread}&limit=1`);
+    const { runs } = (await response.json()) as { runs: { outcome: string | null }[] };
+    const [newest] = runs;
+    if (newest !== undefined && newest.outcome !== null) return newest.outcome;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+function doneFor(order: string): readonly string[] {
+  return ledger.effects().flatMap(({ what }) => (what.includes(order) ? [what] : []));
+}
 
 let orders = 0;
 
@@ -223,13 +274,13 @@ async function played(name: string, runner: Runner): Promise<string | undefined>
         },
       }),
     );
-    const held = unnamed({ messages: page.messages, state: page.state }, order);
-    const direct = await uninterrupted(one.script);
-    if (held !== direct) return `the page holds something else: ${difference(held, direct)}`;
-    const done = ledger.effects().flatMap(({ what }) => (what.includes(`${order}`) ? [what] : []));
+    if (one.judge !== undefined) return await inTime(one.judge(page, order));
+    const done = doneFor(order);
     const due = script.effects(order);
     if (done.toSorted().join() !== due.toSorted().join()) return `done: ${done.join(", ")}; due: ${due.join(", ")}`;
-    return undefined;
+    const held = unnamed({ messages: page.messages, state: page.state }, order);
+    const direct = await uninterrupted(one.script);
+    return held === direct ? undefined : `the page holds something else: ${difference(held, direct)}`;
   } catch (error) {
     const died = middleman.isDead ? "CopilotKit's runtime has died; " : "";
     return `${died}${error instanceof Error ? error.message : String(error)}${page?.errors.map((told) => `; ${told}`).join("") ?? ""}`;
@@ -276,7 +327,14 @@ function pendingCall({ messages }: Client): string | undefined {
 
 function unnamed(held: Pick<HeldByClient, "messages" | "state">, order: string): string {
   const { messages, state } = held;
-  return JSON.stringify(normaliseTranscript({ messages, state })).replaceAll(order, "ORDER");
+  return canonical(normaliseTranscript({ messages, state })).replaceAll(order, "ORDER");
+}
+
+/** JSON text that is the same for the same value. */
+function canonical(value: Json): string {
+  return JSON.stringify(value, (_, inner: Json) =>
+    isJsonObject(inner) ? Object.fromEntries(Object.entries(inner).toSorted(([a], [b]) => (a < b ? -1 : 1))) : inner,
+  );
 }
 
 function difference(a: string, b: string): string {
@@ -304,6 +362,7 @@ try {
     dependencies: Record<string, string>;
   };
   for (const runner of Object.keys(runners) as Runner[]) {
+    if (wanted !== undefined && runner !== wanted) continue;
     console.log(`\n@copilotkit/runtime ${dependencies["@copilotkit/runtime"]} with ${runners[runner]}`);
     for (const name of Object.keys(plays)) {
       const wrong = await played(name, runner);

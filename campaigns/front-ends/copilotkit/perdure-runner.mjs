@@ -41,8 +41,8 @@ export class PerdureRunner extends AgentRunner {
   async stop({ threadId }) {
     const agent = this.#reading.get(threadId);
     if (agent === undefined) return false;
-    const { state } = await agent.cancel();
-    return state === "running" || state === "cancelling";
+    await agent.cancel();
+    return true;
   }
 
   #read(threadId, agent, begin) {
@@ -51,11 +51,15 @@ export class PerdureRunner extends AgentRunner {
       let isOver = false;
       const onEvent = ({ event }) => {
         if (isOver) return;
+        isOver = event.type === "RUN_FINISHED" || event.type === "RUN_ERROR";
         const shown = forPage(event);
         if (shown !== null) page.next(shown);
       };
       begin({ onEvent })
-        .catch((error) => page.next({ type: "RUN_ERROR", message: error.message, code: error.code }))
+        .catch((error) => {
+          // Refused, or lost for longer than the agent's patience: a page waits for an end.
+          if (!isOver) page.next({ type: "RUN_ERROR", message: error.message, code: error.code });
+        })
         .finally(() => {
           if (this.#reading.get(threadId) === agent) this.#reading.delete(threadId);
           page.complete();
