@@ -30,6 +30,10 @@ const commands = {
     usage: "npm run conformance-others [-- NAME]",
     run: (args) => campaign("conformance-others", args),
   },
+  "front-ends": {
+    usage: "npm run front-ends [-- perdure|own]",
+    run: (args) => campaign("front-ends", args),
+  },
   browser: { usage: "npm run browser", run: browser },
   format: { usage: "npm run format", run: format },
 };

@@ -12,8 +12,10 @@ export type {
   ToolDefinition,
   ToolHandler,
   ToolInput,
+  ToolLane,
   ToolMeta,
   ToolOutput,
+  ToolSubagent,
 } from "./tool/definition.ts";
 export type { DynTool, ToolPolicy } from "./tool/dyn-tool.ts";
 export { erase } from "./tool/erase.ts";

@@ -10,6 +10,7 @@ import { create, isDraftable } from "mutative";
 import { CANCELLED } from "../emit/errors.ts";
 import { Lane } from "../emit/lane.ts";
 import type { Leaving } from "../emit/leftovers.ts";
+import type { Exit } from "../emit/outlet.ts";
 import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
@@ -23,6 +24,7 @@ import type { DynTool } from "../tool/dyn-tool.ts";
 import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { AttemptContext } from "./attempt-context.ts";
+import { AttemptExit } from "./attempt-exit.ts";
 import { Cancelled, failures, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
 import { startedEntry, suspensionQuestion } from "./call-entries.ts";
 import { unknownTool } from "./call-gate.ts";
@@ -114,7 +116,8 @@ export class CallRunner {
     const draft = session.drafts.fork(path, session.state.committed, () => session.showState(path));
     const timeout = timeLimit(Math.max(1, deadline - this.#options.now()));
     const stop = anyOf(signal, timeout.signal);
-    const ctx = this.context(call, tool, { n, key }, draft, stop.signal);
+    const exit = new AttemptExit(session.outlet);
+    const ctx = this.context(call, tool, { n, key }, draft, stop.signal, exit);
     try {
       const { begun } = await session.begin(() => {
         if (!session.isRunning(path, n)) return undefined;
@@ -135,6 +138,7 @@ export class CallRunner {
       this.#fail(call, tool, input, n, error);
       if (!(error instanceof TimedOut)) this.#options.writes.recorded(session.state.run.uid, path);
     } finally {
+      exit.close();
       stop.release();
       timeout.release();
       session.drafts.drop(path);
@@ -148,8 +152,9 @@ export class CallRunner {
     { n, key }: { readonly n: number; readonly key: string },
     state: AttemptDraft,
     signal: AbortSignal,
+    outlet: Exit = this.#session.outlet,
   ): AttemptContext {
-    const { outlet, epoch } = this.#session;
+    const { epoch } = this.#session;
     const { uid } = this.#session.state.run;
     return new AttemptContext(
       { outlet, state, lane: new Lane(call.path, uid, () => false) },
