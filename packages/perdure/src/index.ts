@@ -1,5 +1,6 @@
 // Define an agent.
 export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
+export { ToolsUnavailableError } from "./agent/changing-tools.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
 export type { Agent, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
 
@@ -39,6 +40,7 @@ export {
 } from "./tool/outcome.ts";
 export { registry, type ToolRegistry } from "./tool/registry.ts";
 export { tool } from "./tool/tool.ts";
+export type { ToolSource } from "./tool/tool-source.ts";
 
 // Run an agent for one leg, or serve it over a store.
 export { createRuntime, type Runtime, type RuntimeOptions } from "./http/create-runtime.ts";

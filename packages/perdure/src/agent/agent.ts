@@ -6,7 +6,9 @@ import { describeIssues, validateSync } from "../protocol/validate.ts";
 import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import { registry } from "../tool/registry.ts";
+import { registry, type ToolRegistry } from "../tool/registry.ts";
+import type { ToolSource } from "../tool/tool-source.ts";
+import { loopOverSources } from "./changing-tools.ts";
 import { builtInLoop } from "./loop.ts";
 import type { CallSettings, LanguageModel } from "./model-port.ts";
 
@@ -24,7 +26,8 @@ export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "ru
   readonly model: LanguageModel;
   /** The system prompt. */
   readonly instructions?: string;
-  readonly tools?: readonly (ToolDefinition | DynTool)[];
+  /** Its own tools, and sources of tools, as `mcp()` of `perdure/mcp` gives them. */
+  readonly tools?: readonly (ToolDefinition | DynTool | ToolSource)[];
   /** How the model is asked: temperature, output limit and so on. */
   readonly settings?: CallSettings;
 }
@@ -53,12 +56,26 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
         `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
       );
     }
-    return Object.freeze({ ...common, loop: builtInLoop({ model, instructions, tools: registry(tools), settings }) });
+    const sources = tools.filter(isSource);
+    const own = registry(tools.filter(isKnown));
+    const loopOver = (known: ToolRegistry) => builtInLoop({ model, instructions, tools: known, settings });
+    return Object.freeze({
+      ...common,
+      loop: sources.length === 0 ? loopOver(own) : loopOverSources(loopOver, [...own], sources),
+    });
   }
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
   return Object.freeze({ ...definition });
+}
+
+function isSource(tool: ToolDefinition | DynTool | ToolSource): tool is ToolSource {
+  return "ready" in tool;
+}
+
+function isKnown(tool: ToolDefinition | DynTool | ToolSource): tool is ToolDefinition | DynTool {
+  return !isSource(tool);
 }
 
 /** What is wrong with them is said where they are written, not to the first client that asks. */

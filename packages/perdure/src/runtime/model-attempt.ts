@@ -27,8 +27,7 @@ export function modelAttempt(
   const { state } = session;
   const known = state.steps.get(path);
   const n = (known?.attempts.length ?? 0) + 1;
-  const { instructions, tools, settings } = loop.describes;
-  const started: NewEntry = {
+  const started = (): NewEntry => ({
     kind: "step.started",
     path,
     step: "model",
@@ -37,16 +36,18 @@ export function modelAttempt(
     input: {
       history: {
         upTo: state.head,
-        instructions: sha256(instructions),
-        tools: sha256(JSON.stringify(tools)),
-        settings,
+        instructions: sha256(loop.describes.instructions),
+        tools: sha256(JSON.stringify(loop.describes.tools)),
+        settings: loop.describes.settings,
       },
     },
     contract: null,
-  };
+  });
   return async (signal) => {
+    // Without its tools the call below fails, which is recorded.
+    await loop.refresh?.(signal).catch(() => {});
     session.add([
-      ...(known === undefined ? [started] : []),
+      ...(known === undefined ? [started()] : []),
       { kind: "step.attempt", path, n, epoch: session.epoch, phase: "call", key: null, deadline: null },
     ]);
     await session.committed();
