@@ -1,17 +1,13 @@
 /** The published servers, as they stand in node_modules, and what a test lets go of. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createRequire } from "node:module";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import type { DynTool } from "perdure";
 import { type McpCommonOptions, type McpOptions, type McpServer, mcp } from "perdure/mcp";
 import { onTestFinished } from "vitest";
-
-const require = createRequire(import.meta.url);
-const entry = (name: string): string =>
-  join(dirname(require.resolve(`@modelcontextprotocol/${name}/package.json`)), "dist/index.js");
+import * as commands from "./commands.ts";
 
 export const never = new AbortController().signal;
 
@@ -33,18 +29,12 @@ export function folder(): string {
   return dir;
 }
 
-const node = (...args: string[]) => ({ command: process.execPath, args });
-
 export const filesystem = (dir: string, options: McpCommonOptions = {}) =>
-  connected({ ...node(entry("server-filesystem"), dir), ...options });
+  connected({ ...commands.filesystem(dir), ...options });
 
-export const everything = (options: McpCommonOptions = {}) =>
-  connected({ ...node(entry("server-everything")), ...options });
+export const everything = (options: McpCommonOptions = {}) => connected({ ...commands.everything, ...options });
 
-export const memoryServer = (file: string) => ({
-  ...node(entry("server-memory")),
-  env: { MEMORY_FILE_PATH: file },
-});
+export const memoryServer = commands.memory;
 
 export function known(server: McpServer, name: string): DynTool {
   const tool = server.tool(name);
@@ -56,7 +46,7 @@ export function known(server: McpServer, name: string): DynTool {
 /** Starts the everything server over streamable HTTP. */
 export async function everythingOverHttp(port?: number): Promise<{ url: string; port: number; child: ChildProcess }> {
   const at = port ?? (await freePort());
-  const child = spawn(process.execPath, [entry("server-everything"), "streamableHttp"], {
+  const child = spawn(process.execPath, [...commands.everything.args, "streamableHttp"], {
     env: { ...process.env, PORT: String(at) },
     stdio: ["ignore", "ignore", "pipe"],
   });
