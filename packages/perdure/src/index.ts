@@ -1,6 +1,7 @@
 // Define an agent.
 export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
 export type { AboutStep, StepSettings } from "./agent/loop.ts";
+export { ToolsUnavailableError } from "./agent/changing-tools.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
 export type { Agent, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
 
@@ -42,6 +43,7 @@ export {
 } from "./tool/outcome.ts";
 export { registry, type ToolRegistry } from "./tool/registry.ts";
 export { tool } from "./tool/tool.ts";
+export type { ToolSource } from "./tool/tool-source.ts";
 
 // Run an agent for one leg, or serve it over a store.
 export { createRuntime, type Runtime, type RuntimeOptions } from "./http/create-runtime.ts";

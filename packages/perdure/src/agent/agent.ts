@@ -8,7 +8,9 @@ import type { Duration } from "../protocol/words.ts";
 import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import { registry } from "../tool/registry.ts";
+import { registry, type ToolRegistry } from "../tool/registry.ts";
+import type { ToolSource } from "../tool/tool-source.ts";
+import { loopOverSources } from "./changing-tools.ts";
 import { builtInLoop, type StepSettings } from "./loop.ts";
 import { type LanguageModel, modelProblem } from "./model-port.ts";
 
@@ -26,7 +28,8 @@ export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "ru
   readonly model: LanguageModel;
   /** The system prompt. */
   readonly instructions?: string;
-  readonly tools?: readonly (ToolDefinition | DynTool)[];
+  /** Its own tools, and sources of tools, as `mcp()` of `perdure/mcp` gives them. */
+  readonly tools?: readonly (ToolDefinition | DynTool | ToolSource)[];
   /**
    * How the model is asked: temperature, output limit and so on. Or a pure function of the step, whose result is recorded: each attempt at the step,
    * also after a crash, asks with it.
@@ -92,16 +95,30 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
     }
     const limit = (of: keyof typeof timeouts): number =>
       parseDuration(timeouts[of] ?? SILENCE, `timeouts.${of} of agent "${name}"`);
-    const loop = builtInLoop({
-      ...{ models, instructions, tools: registry(tools), settings, attempts: 1 + maxRetries },
-      timeouts: { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") },
+    const sources = tools.filter(isSource);
+    const own = registry(tools.filter(isKnown));
+    const loopOver = (known: ToolRegistry) =>
+      builtInLoop({
+        ...{ models, instructions, tools: known, settings, attempts: 1 + maxRetries },
+        timeouts: { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") },
+      });
+    return Object.freeze({
+      ...common,
+      loop: sources.length === 0 ? loopOver(own) : loopOverSources(loopOver, [...own], sources),
     });
-    return Object.freeze({ ...common, loop });
   }
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
   return Object.freeze({ ...definition });
+}
+
+function isSource(tool: ToolDefinition | DynTool | ToolSource): tool is ToolSource {
+  return "ready" in tool;
+}
+
+function isKnown(tool: ToolDefinition | DynTool | ToolSource): tool is ToolDefinition | DynTool {
+  return !isSource(tool);
 }
 
 /** What is wrong with them is said where they are written, not to the first client that asks. */

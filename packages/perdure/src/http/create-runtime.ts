@@ -66,7 +66,7 @@ export interface Runtime {
   readonly fetch: (request: Request, env?: unknown) => Promise<Response>;
   /** Whether others than loopback may be served. */
   readonly isOpen: boolean;
-  /** Opens the store and goes on with every run that was cut. Otherwise the first request does. */
+  /** Opens the store, goes on with every run that was cut, and begins to connect to MCP servers. Otherwise the first request does. */
   open(): Promise<void>;
   /**
    * Removes the frames of a run that is over; what the thread shows stays as it is, but cursors into the run are of no use any more.
@@ -184,7 +184,10 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
       return writeEventStream(response, outgoing, (error) => report(error, null)) ? alreadySent() : response;
     },
     isOpen,
-    open: () => engine.open(),
+    async open() {
+      await engine.open();
+      engine.warmUp();
+    },
     prune: (run) => engine.prune(run as Uid),
     fork: (run, options = {}) => engine.fork(run as Uid, options),
     async close() {

@@ -108,6 +108,17 @@ export interface Loop {
   next(run: RunState): Next;
   /** What of these messages no model can be given, as sentences: it is left out. */
   unusable(messages: readonly Message[]): readonly string[];
+  /** The loop as one driver sees it, where its tools may change: those stand still until the next {@link refresh}. Default: itself. */
+  forDriver?(): Loop;
+  /**
+   * Brings tools that may change up to date. Asked for before anything is decided about recorded calls, and when a model step begins; never
+   * between, so that a call meets the tools that its model was offered.
+   *
+   * @throws when they cannot be had now; `callModel` fails of the same then
+   */
+  refresh?(signal: AbortSignal): Promise<void>;
+  /** The runtime stops: lets go of what the tools hold open. */
+  close?(): Promise<void>;
   /** One model call. Streams through `emit` and resolves to what the log keeps. @throws {@link ModelError} for what the model fails with */
   callModel(step: ModelStep): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }

@@ -271,7 +271,20 @@ export class Engine {
     await this.#drivenOr(grace);
     this.#giveUp.abort();
     await this.#drivenOr(LAST_WORDS);
+    await this.#closeTools();
     await this.store.close();
+  }
+
+  /** Begins to connect to what the tools of agents need. What cannot be had now is asked for again when a run needs it, and reported then. */
+  warmUp(): void {
+    for (const { loop } of this.#agents.values()) loop?.refresh?.(this.#stop.signal).catch(() => {});
+  }
+
+  async #closeTools(): Promise<void> {
+    const closing = [...this.#agents.values()].map(async ({ loop }) => await loop?.close?.());
+    for (const closed of await Promise.allSettled(closing)) {
+      if (closed.status === "rejected") this.#report(closed.reason, null);
+    }
   }
 
   async #drivenOr(ms: number): Promise<void> {

@@ -17,6 +17,8 @@ import { ModelStepEmitter } from "./model-step.ts";
 interface ModelAsk {
   readonly path: Path;
   readonly policy: ModelPolicy;
+  /** Called before anything of the attempt is recorded. */
+  prepare?(signal: AbortSignal): Promise<void>;
   /** Its first entry. */
   started(run: RunState): NewEntry;
   /** Asks one of the policy's models. @throws `ModelError` for what the model fails with */
@@ -39,17 +41,18 @@ export function modelAttempt(
     agent: { loop },
     before,
   } = options;
-  const { instructions, tools } = loop.describes;
   return attemptAtModel(options, session, {
     path,
     policy: loop.models,
+    // Without its tools the call below fails, which is recorded.
+    prepare: async (signal) => await loop.refresh?.(signal).catch(() => {}),
     started: (run) => ({
       ...{ kind: "step.started", path, step: "model", name: "model", effect: "read", contract: null },
       input: {
         history: {
           upTo: run.head,
-          instructions: sha256(instructions),
-          tools: sha256(JSON.stringify(tools)),
+          instructions: sha256(loop.describes.instructions),
+          tools: sha256(JSON.stringify(loop.describes.tools)),
           settings: loop.settings(run, path),
         },
       },
@@ -76,10 +79,10 @@ function attemptAtModel(
   const n = (known?.attempts.length ?? 0) + 1;
   const model = modelToAsk(known, policy);
   const asked = policy.models[model];
-  const opening = known === undefined ? [ask.started(state)] : [];
   return async (signal) => {
+    await ask.prepare?.(signal);
     session.add([
-      ...opening,
+      ...(known === undefined ? [ask.started(state)] : []),
       {
         ...{ kind: "step.attempt", path, n, epoch: session.epoch, phase: "call", key: null, deadline: null },
         ...(asked !== undefined && { model: { provider: asked.provider, modelId: asked.modelId } }),

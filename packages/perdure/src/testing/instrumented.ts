@@ -3,7 +3,7 @@
  *
  * A tool is cut before its first line, at each operation on its context, and after its last line, before the driver has heard of it.
  */
-import type { LoopAgent } from "../runtime/agent-definition.ts";
+import type { Loop, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolContext } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { type Body, type Place, placeIn } from "./places.ts";
@@ -15,28 +15,37 @@ interface Host {
 }
 
 export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
-  const { loop } = agent;
+  return { ...agent, loop: instrumentedLoop(agent.loop, host) };
+}
+
+function instrumentedLoop(loop: Loop, host: Host): Loop {
   const tools = new Map<DynTool, DynTool>();
   return {
-    ...agent,
-    loop: {
-      describes: loop.describes,
-      tools: loop.tools,
-      models: loop.models,
-      settings: (run, path) => loop.settings(run, path),
-      next: (run) => loop.next(run),
-      withInstructions: (other) => instrumented({ ...agent, loop: loop.withInstructions(other) }, host).loop,
-      tool(name) {
-        const tool = loop.tool(name);
-        if (tool === undefined) return undefined;
-        const known = tools.get(tool) ?? instrumentedTool(tool, host);
-        tools.set(tool, known);
-        return known;
-      },
-      unusable: (messages) => loop.unusable(messages),
-      callModel: (step) =>
-        host.runs({ run: step.run.run.uid, step: step.path, tool: null, phase: "model" }, () => loop.callModel(step)),
+    get describes() {
+      return loop.describes;
     },
+    get tools() {
+      return loop.tools;
+    },
+    get models() {
+      return loop.models;
+    },
+    settings: (run, path) => loop.settings(run, path),
+    withInstructions: (other) => instrumentedLoop(loop.withInstructions(other), host),
+    next: (run) => loop.next(run),
+    tool(name) {
+      const tool = loop.tool(name);
+      if (tool === undefined) return undefined;
+      const known = tools.get(tool) ?? instrumentedTool(tool, host);
+      tools.set(tool, known);
+      return known;
+    },
+    unusable: (messages) => loop.unusable(messages),
+    callModel: (step) =>
+      host.runs({ run: step.run.run.uid, step: step.path, tool: null, phase: "model" }, () => loop.callModel(step)),
+    forDriver: () => instrumentedLoop(loop.forDriver?.() ?? loop, host),
+    refresh: async (signal) => await loop.refresh?.(signal),
+    close: async () => await loop.close?.(),
   };
 }
 

@@ -1,0 +1,75 @@
+/** A hotel that books by MCP. What it does stands in a ledger outside of it, which tells how often it has happened. */
+import {
+  createMcpHandler,
+  InMemoryTransport,
+  McpServer,
+  type Transport,
+} from "@modelcontextprotocol/server";
+import type { McpOptions } from "perdure/mcp";
+import { z } from "zod";
+
+export class Hotel {
+  /** In order, each as often as it has happened. */
+  readonly ledger: string[] = [];
+  readonly keys = new Map<string, string>();
+  /** All that were made, the newest last. */
+  readonly desks: McpServer[] = [];
+  /** What a call does before it answers. */
+  delay: (what: string) => Promise<void> | void = () => {};
+
+  /** A new connection, as each process makes its own. */
+  get transport(): () => Transport {
+    return () => {
+      const [ours, theirs] = InMemoryTransport.createLinkedPair();
+      void this.desk().connect(theirs);
+      return ours;
+    };
+  }
+
+  /** The same hotel by HTTP, as the protocol of 2026 has it: no sessions, and questions are answers. */
+  overHttp(): Pick<Extract<McpOptions, { url: string | URL }>, "url" | "fetch"> {
+    const handler = createMcpHandler(() => this.desk());
+    return { url: "http://hotel.test/mcp", fetch: (url, init) => handler.fetch(new Request(url, init)) };
+  }
+
+  desk(): McpServer {
+    const desk = new McpServer({ name: "hotel", version: "1.0.0" });
+    this.desks.push(desk);
+    const text = (said: string) => ({ content: [{ type: "text" as const, text: said }] });
+    const room = z.object({ room: z.string() });
+    desk.registerTool(
+      "look",
+      { description: "Looks at a room.", inputSchema: room, annotations: { readOnlyHint: true } },
+      async ({ room: wanted }) => {
+        await this.delay("look");
+        return text(`room ${wanted} is nice`);
+      },
+    );
+    desk.registerTool(
+      "book",
+      { description: "Books a room; twice, if asked twice.", inputSchema: room },
+      async ({ room: wanted }) => {
+        this.ledger.push(`book ${wanted}`);
+        await this.delay("book");
+        return text(`booked ${wanted}`);
+      },
+    );
+    desk.registerTool(
+      "reserve",
+      {
+        description: "Reserves a room, once for each key.",
+        inputSchema: room,
+        outputSchema: z.object({ reserved: z.string() }),
+        annotations: { idempotentHint: true },
+      },
+      async ({ room: wanted }, { mcpReq }) => {
+        const key = String(mcpReq._meta?.["perdure/idempotencyKey"]);
+        if (!this.keys.has(key)) this.ledger.push(`reserve ${wanted}`);
+        this.keys.set(key, wanted);
+        await this.delay("reserve");
+        return { ...text(JSON.stringify({ reserved: wanted })), structuredContent: { reserved: wanted } };
+      },
+    );
+    return desk;
+  }
+}
