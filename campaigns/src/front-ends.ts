@@ -100,7 +100,7 @@ class MiddlemanProcess {
 interface Play {
   readonly order: string;
   readonly middleman: MiddlemanProcess;
-  page(agentName: string): Promise<CopilotPage>;
+  readonly page: (agentName: string) => Promise<CopilotPage>;
 }
 
 const YES = { status: "resolved", payload: { approved: true } } as const;
