@@ -3,6 +3,8 @@
  * Written from the services' documentation, apart from our own code. A fake keeps what it has issued: a signature that is not its own, or does
  * not belong to its text, is refused as the services refuse it.
  */
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -155,8 +157,10 @@ export const openaiResponses: Api = {
     const open = new Set<Json>();
     const seen = new Set<Json>();
     for (const [i, item] of items.entries()) {
-      if (item.type === "item_reference") return `item ${i}: nothing is stored`;
-      if (item.type === "function_call") {
+      if (item.type === "item_reference") {
+        if (store === false || !/^(rs|msg)_/.test(String(item.id)))
+          return `item ${i}: ${String(item.id)} is not stored`;
+      } else if (item.type === "function_call") {
         const id = item.call_id ?? null;
         if (seen.has(id)) return `item ${i}: call ${String(id)} twice`;
         seen.add(id);
@@ -310,4 +314,35 @@ export function service(api: Api, answer: (body: Body, n: number) => Saying | Re
     return said instanceof Response ? said : body(api.frames(said).join(""));
   }) as typeof globalThis.fetch;
   return { fetch, requests, refused, model: api.model({ fetch }) };
+}
+
+/** The service on a loopback port: real sockets, so that another process can ask. */
+export async function listening(api: Api, answer: (body: Body, n: number) => Saying | Response) {
+  const { fetch, requests, refused } = service(api, answer);
+  const keys: unknown[] = [];
+  const respond = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    keys.push(request.headers.authorization ?? request.headers["x-api-key"]);
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const reply = await fetch("", { body: Buffer.concat(chunks).toString() });
+    response.writeHead(reply.status, Object.fromEntries(reply.headers));
+    for await (const chunk of reply.body ?? []) response.write(chunk);
+    response.end();
+  };
+  const server = createServer((request, response) => {
+    respond(request, response).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    baseURL: `http://127.0.0.1:${port}/v1`,
+    requests,
+    refused,
+    /** With what each request has named itself. */
+    keys,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
 }
