@@ -48,7 +48,8 @@ function pieces(text: string, length = 5): readonly string[] {
 }
 
 const data = (frame: Json): string => `data: ${JSON.stringify(frame)}\n\n`;
-const event = (frame: Body): string => `event: ${String(frame.type)}\n${data(frame)}`;
+const event = (frame: Body): string => `event: ${string(frame.type)}\n${data(frame)}`;
+const string = (value: Json | undefined): string => (typeof value === "string" ? value : "");
 const list = (value: Json | undefined): readonly Body[] =>
   Array.isArray(value) ? value.filter((item: Json): item is Body => isJsonObject(item)) : [];
 
@@ -154,19 +155,19 @@ export const openaiResponses: Api = {
   },
   offence({ input, store }) {
     const items = list(input);
-    const open = new Set<Json>();
-    const seen = new Set<Json>();
+    const open = new Set<string>();
+    const seen = new Set<string>();
     for (const [i, item] of items.entries()) {
       if (item.type === "item_reference") {
-        if (store === false || !/^(rs|msg)_/.test(String(item.id)))
-          return `item ${i}: ${String(item.id)} is not stored`;
+        if (store === false || !/^(rs|msg)_/.test(string(item.id)))
+          return `item ${i}: ${string(item.id)} is not stored`;
       } else if (item.type === "function_call") {
-        const id = item.call_id ?? null;
-        if (seen.has(id)) return `item ${i}: call ${String(id)} twice`;
+        const id = string(item.call_id);
+        if (seen.has(id)) return `item ${i}: call ${id} twice`;
         seen.add(id);
         open.add(id);
       } else if (item.type === "function_call_output") {
-        if (!open.delete(item.call_id ?? null)) return `item ${i}: output of no call, or a second one`;
+        if (!open.delete(string(item.call_id))) return `item ${i}: output of no call, or a second one`;
       } else if (item.type === "reasoning") {
         const text = unseal(item.encrypted_content);
         if (store !== false || text === undefined) return `item ${i}: reasoning that is not sealed`;
@@ -237,11 +238,11 @@ export const anthropic: Api = {
   },
   offence({ messages }) {
     const turns = list(messages);
-    const seen = new Set<Json>();
-    let due: Json[] = [];
+    const seen = new Set<string>();
+    let due: string[] = [];
     for (const [i, { role, content }] of turns.entries()) {
       const parts = list(content);
-      const results = parts.filter(({ type }) => type === "tool_result").map(({ tool_use_id: id }) => id ?? null);
+      const results = parts.filter(({ type }) => type === "tool_result").map(({ tool_use_id: id }) => string(id));
       if (role === "user") {
         if (results.join() !== due.join()) return `message ${i}: results [${results.join()}] for calls [${due.join()}]`;
         if (parts.slice(0, results.length).some(({ type }) => type !== "tool_result"))
@@ -258,15 +259,15 @@ export const anthropic: Api = {
         if (part.type === "redacted_thinking" && unseal(part.data) !== "")
           return `message ${i}: invalid data in redacted_thinking block`;
         if (part.type !== "tool_use") continue;
-        if (seen.has(part.id ?? null)) return `message ${i}: call ${String(part.id)} twice`;
-        seen.add(part.id ?? null);
-        due.push(part.id ?? null);
+        if (seen.has(string(part.id))) return `message ${i}: call ${string(part.id)} twice`;
+        seen.add(string(part.id));
+        due.push(string(part.id));
       }
     }
     return due.length > 0 ? `no results for [${due.join()}]` : null;
   },
   reasoningIn: ({ messages }) =>
-    list(messages).flatMap(({ content }) => list(content).filter(({ type }) => /thinking/.test(String(type)))),
+    list(messages).flatMap(({ content }) => list(content).filter(({ type }) => /thinking/.test(string(type)))),
 };
 
 export const apis: readonly Api[] = [compatible, openaiChat, openaiResponses, anthropic];
@@ -303,7 +304,7 @@ export function service(api: Api, answer: (body: Body, n: number) => Saying | Re
   const requests: Body[] = [];
   const refused: string[] = [];
   const fetch = (async (_url: unknown, init?: RequestInit) => {
-    const request = JSON.parse(String(init?.body)) as Body;
+    const request = JSON.parse(typeof init?.body === "string" ? init.body : "{}") as Body;
     const offence = api.offence(request);
     if (offence !== null) {
       refused.push(offence);
