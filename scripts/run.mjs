@@ -41,6 +41,7 @@ const commands = {
 /** What runs an example, by its name. */
 const examples = {
   "refund-desk": "examples/refund-desk/start.ts",
+  hello: "examples/hello/hello.ts",
   "task-board": "examples/task-board/server.ts",
   dojo: "examples/dojo/server.ts",
   "chat-page": "examples/chat-page/server.ts",

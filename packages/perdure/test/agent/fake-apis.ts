@@ -3,6 +3,8 @@
  * Written from the services' documentation, apart from our own code. A fake keeps what it has issued: a signature that is not its own, or does
  * not belong to its text, is refused as the services refuse it.
  */
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -46,7 +48,8 @@ function pieces(text: string, length = 5): readonly string[] {
 }
 
 const data = (frame: Json): string => `data: ${JSON.stringify(frame)}\n\n`;
-const event = (frame: Body): string => `event: ${String(frame.type)}\n${data(frame)}`;
+const event = (frame: Body): string => `event: ${string(frame.type)}\n${data(frame)}`;
+const string = (value: Json | undefined): string => (typeof value === "string" ? value : "");
 const list = (value: Json | undefined): readonly Body[] =>
   Array.isArray(value) ? value.filter((item: Json): item is Body => isJsonObject(item)) : [];
 
@@ -152,17 +155,19 @@ export const openaiResponses: Api = {
   },
   offence({ input, store }) {
     const items = list(input);
-    const open = new Set<Json>();
-    const seen = new Set<Json>();
+    const open = new Set<string>();
+    const seen = new Set<string>();
     for (const [i, item] of items.entries()) {
-      if (item.type === "item_reference") return `item ${i}: nothing is stored`;
-      if (item.type === "function_call") {
-        const id = item.call_id ?? null;
-        if (seen.has(id)) return `item ${i}: call ${String(id)} twice`;
+      if (item.type === "item_reference") {
+        if (store === false || !/^(rs|msg)_/.test(string(item.id)))
+          return `item ${i}: ${string(item.id)} is not stored`;
+      } else if (item.type === "function_call") {
+        const id = string(item.call_id);
+        if (seen.has(id)) return `item ${i}: call ${id} twice`;
         seen.add(id);
         open.add(id);
       } else if (item.type === "function_call_output") {
-        if (!open.delete(item.call_id ?? null)) return `item ${i}: output of no call, or a second one`;
+        if (!open.delete(string(item.call_id))) return `item ${i}: output of no call, or a second one`;
       } else if (item.type === "reasoning") {
         const text = unseal(item.encrypted_content);
         if (store !== false || text === undefined) return `item ${i}: reasoning that is not sealed`;
@@ -233,11 +238,11 @@ export const anthropic: Api = {
   },
   offence({ messages }) {
     const turns = list(messages);
-    const seen = new Set<Json>();
-    let due: Json[] = [];
+    const seen = new Set<string>();
+    let due: string[] = [];
     for (const [i, { role, content }] of turns.entries()) {
       const parts = list(content);
-      const results = parts.filter(({ type }) => type === "tool_result").map(({ tool_use_id: id }) => id ?? null);
+      const results = parts.filter(({ type }) => type === "tool_result").map(({ tool_use_id: id }) => string(id));
       if (role === "user") {
         if (results.join() !== due.join()) return `message ${i}: results [${results.join()}] for calls [${due.join()}]`;
         if (parts.slice(0, results.length).some(({ type }) => type !== "tool_result"))
@@ -254,15 +259,15 @@ export const anthropic: Api = {
         if (part.type === "redacted_thinking" && unseal(part.data) !== "")
           return `message ${i}: invalid data in redacted_thinking block`;
         if (part.type !== "tool_use") continue;
-        if (seen.has(part.id ?? null)) return `message ${i}: call ${String(part.id)} twice`;
-        seen.add(part.id ?? null);
-        due.push(part.id ?? null);
+        if (seen.has(string(part.id))) return `message ${i}: call ${string(part.id)} twice`;
+        seen.add(string(part.id));
+        due.push(string(part.id));
       }
     }
     return due.length > 0 ? `no results for [${due.join()}]` : null;
   },
   reasoningIn: ({ messages }) =>
-    list(messages).flatMap(({ content }) => list(content).filter(({ type }) => /thinking/.test(String(type)))),
+    list(messages).flatMap(({ content }) => list(content).filter(({ type }) => /thinking/.test(string(type)))),
 };
 
 export const apis: readonly Api[] = [compatible, openaiChat, openaiResponses, anthropic];
@@ -299,7 +304,7 @@ export function service(api: Api, answer: (body: Body, n: number) => Saying | Re
   const requests: Body[] = [];
   const refused: string[] = [];
   const fetch = (async (_url: unknown, init?: RequestInit) => {
-    const request = JSON.parse(String(init?.body)) as Body;
+    const request = JSON.parse(typeof init?.body === "string" ? init.body : "{}") as Body;
     const offence = api.offence(request);
     if (offence !== null) {
       refused.push(offence);
@@ -310,4 +315,35 @@ export function service(api: Api, answer: (body: Body, n: number) => Saying | Re
     return said instanceof Response ? said : body(api.frames(said).join(""));
   }) as typeof globalThis.fetch;
   return { fetch, requests, refused, model: api.model({ fetch }) };
+}
+
+/** The service on a loopback port: real sockets, so that another process can ask. */
+export async function listening(api: Api, answer: (body: Body, n: number) => Saying | Response) {
+  const { fetch, requests, refused } = service(api, answer);
+  const keys: unknown[] = [];
+  const respond = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    keys.push(request.headers.authorization ?? request.headers["x-api-key"]);
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const reply = await fetch("", { body: Buffer.concat(chunks).toString() });
+    response.writeHead(reply.status, Object.fromEntries(reply.headers));
+    for await (const chunk of reply.body ?? []) response.write(chunk);
+    response.end();
+  };
+  const server = createServer((request, response) => {
+    respond(request, response).catch((error: unknown) => response.destroy(error instanceof Error ? error : undefined));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    baseURL: `http://127.0.0.1:${port}/v1`,
+    requests,
+    refused,
+    /** With what each request has named itself. */
+    keys,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
 }
