@@ -2,11 +2,19 @@
 import {
   createMcpHandler,
   InMemoryTransport,
+  inputRequired,
+  inputResponse,
   McpServer,
   type Transport,
 } from "@modelcontextprotocol/server";
 import type { McpOptions } from "perdure/mcp";
 import { z } from "zod";
+
+const BREAKFAST = {
+  type: "object" as const,
+  properties: { breakfast: { type: "boolean" as const } },
+  required: ["breakfast"],
+};
 
 export class Hotel {
   /** In order, each as often as it has happened. */
@@ -28,11 +36,12 @@ export class Hotel {
 
   /** The same hotel by HTTP, as the protocol of 2026 has it: no sessions, and questions are answers. */
   overHttp(): Pick<Extract<McpOptions, { url: string | URL }>, "url" | "fetch"> {
-    const handler = createMcpHandler(() => this.desk());
+    const handler = createMcpHandler(() => this.desk(true));
     return { url: "http://hotel.test/mcp", fetch: (url, init) => handler.fetch(new Request(url, init)) };
   }
 
-  desk(): McpServer {
+  /** @param asksByResult - as servers of 2026 do; earlier ones ask in the middle of a call */
+  desk(asksByResult = false): McpServer {
     const desk = new McpServer({ name: "hotel", version: "1.0.0" });
     this.desks.push(desk);
     const text = (said: string) => ({ content: [{ type: "text" as const, text: said }] });
@@ -70,6 +79,33 @@ export class Hotel {
         return { ...text(JSON.stringify({ reserved: wanted })), structuredContent: { reserved: wanted } };
       },
     );
+    for (const [name, annotations] of [
+      ["upgrade", { idempotentHint: true }],
+      ["host", {}],
+    ] as const) {
+      desk.registerTool(
+        name,
+        { description: "Asks about the breakfast first.", inputSchema: room, annotations },
+        async ({ room: wanted }, { mcpReq }) => {
+          const params = { message: `Breakfast in ${wanted}?`, requestedSchema: BREAKFAST };
+          let reply = inputResponse(mcpReq.inputResponses, "breakfast");
+          if (asksByResult && reply.kind === "missing") {
+            const inputRequests = { breakfast: inputRequired.elicit(params) };
+            return inputRequired({ inputRequests, requestState: `for ${wanted}` });
+          }
+          if (!asksByResult) {
+            const { action, content = {} } = await mcpReq.elicitInput(params);
+            reply = { kind: "elicit", action, content };
+          }
+          if (reply.kind !== "elicit" || reply.action !== "accept") return text(`${wanted} stays as it is`);
+          const key = String(mcpReq._meta?.["perdure/idempotencyKey"]);
+          const did = `${name} ${wanted} ${reply.content?.breakfast === true ? "with" : "without"} breakfast`;
+          if (name === "host" || !this.keys.has(key)) this.ledger.push(did);
+          this.keys.set(key, wanted);
+          return text(did);
+        },
+      );
+    }
     return desk;
   }
 }
