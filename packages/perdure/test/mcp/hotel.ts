@@ -5,6 +5,7 @@ import {
   inputRequired,
   inputResponse,
   McpServer,
+  type ServerContext,
   type Transport,
 } from "@modelcontextprotocol/server";
 import type { McpOptions } from "perdure/mcp";
@@ -23,7 +24,9 @@ export class Hotel {
   /** All that were made, the newest last. */
   readonly desks: McpServer[] = [];
   /** What a call does before it answers. */
-  delay: (what: string) => Promise<void> | void = () => {};
+  delay: (what: string, alive: (progress: number) => Promise<void>) => Promise<void> | void = () => {};
+  /** Calls that the server was told to stop. */
+  readonly stopped: string[] = [];
 
   /** A new connection, as each process makes its own. */
   get transport(): () => Transport {
@@ -49,17 +52,17 @@ export class Hotel {
     desk.registerTool(
       "look",
       { description: "Looks at a room.", inputSchema: room, annotations: { readOnlyHint: true } },
-      async ({ room: wanted }) => {
-        await this.delay("look");
+      async ({ room: wanted }, { mcpReq }) => {
+        await this.#work("look", mcpReq);
         return text(`room ${wanted} is nice`);
       },
     );
     desk.registerTool(
       "book",
       { description: "Books a room; twice, if asked twice.", inputSchema: room },
-      async ({ room: wanted }) => {
+      async ({ room: wanted }, { mcpReq }) => {
         this.ledger.push(`book ${wanted}`);
-        await this.delay("book");
+        await this.#work("book", mcpReq);
         return text(`booked ${wanted}`);
       },
     );
@@ -75,7 +78,7 @@ export class Hotel {
         const key = String(mcpReq._meta?.["perdure/idempotencyKey"]);
         if (!this.keys.has(key)) this.ledger.push(`reserve ${wanted}`);
         this.keys.set(key, wanted);
-        await this.delay("reserve");
+        await this.#work("reserve", mcpReq);
         return { ...text(JSON.stringify({ reserved: wanted })), structuredContent: { reserved: wanted } };
       },
     );
@@ -107,5 +110,14 @@ export class Hotel {
       );
     }
     return desk;
+  }
+
+  async #work(what: string, { _meta, signal, notify }: ServerContext["mcpReq"]): Promise<void> {
+    signal.addEventListener("abort", () => this.stopped.push(what), { once: true });
+    await this.delay(what, async (progress) => {
+      const progressToken = _meta?.progressToken;
+      if (progressToken === undefined) return;
+      await notify({ method: "notifications/progress", params: { progressToken, progress } });
+    });
   }
 }

@@ -26,25 +26,29 @@ describe.each([
   ["in the middle of a call, as before 2026", (hotel: Hotel) => ({ transport: hotel.transport })],
   ["by its answer, as in 2026", (hotel: Hotel) => hotel.overHttp()],
 ])("a server that asks %s", (_, target) => {
-  it.each(["upgrade", "host"])("is answered once by a human, wherever the process dies: %s", async (name) => {
-    let server: McpServer | undefined;
-    const report = await crashMatrix<Hotel>(
-      async (hotel) => {
-        await server?.close();
-        server = mcp({ ...target(hotel), defaults: { settle: 0 } });
-        const model = scriptedModel([{ calls: [{ name, input: { room: "12" } }] }, { text: "Done." }]);
-        return agent({ name: "traveller", model, tools: [server] });
-      },
-      {
-        world: () => new Hotel(),
-        effects: (hotel) => hotel.ledger,
-        dispose: () => server?.close(),
-        script: { answers: lookedUp },
-      },
-    );
-    expect(report.findings, report.table()).toEqual([]);
-    expect(report.cuts).toBeGreaterThan(20);
-  });
+  it.each(["upgrade", "host"])(
+    "is answered once by a human, wherever the process dies: %s",
+    async (name) => {
+      let server: McpServer | undefined;
+      const report = await crashMatrix<Hotel>(
+        async (hotel) => {
+          await server?.close();
+          server = mcp({ ...target(hotel), defaults: { settle: 0 } });
+          const model = scriptedModel([{ calls: [{ name, input: { room: "12" } }] }, { text: "Done." }]);
+          return agent({ name: "traveller", model, tools: [server] });
+        },
+        {
+          world: () => new Hotel(),
+          effects: (hotel) => hotel.ledger,
+          dispose: () => server?.close(),
+          script: { answers: lookedUp },
+        },
+      );
+      expect(report.findings, report.table()).toEqual([]);
+      expect(report.cuts).toBeGreaterThan(20);
+    },
+    300_000,
+  );
 
   it("hears that a human has dismissed its question", async () => {
     const hotel = new Hotel();
