@@ -1,6 +1,7 @@
 // The tools of MCP servers.
+export { FENCE_META, KEY_META } from "./agent/mcp/calls.ts";
 export { McpConnectionError } from "./agent/mcp/failures.ts";
-export { FENCE_META, KEY_META, type McpServer, mcp } from "./agent/mcp/mcp.ts";
+export { type McpServer, mcp } from "./agent/mcp/mcp.ts";
 export type {
   HttpServer,
   McpCommonOptions,

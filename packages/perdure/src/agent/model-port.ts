@@ -6,6 +6,7 @@
  * nowhere else, it becomes what one version takes.
  */
 import type { Json } from "../protocol/json.ts";
+import type { ResultPart } from "./result-parts.ts";
 
 /** What a provider attaches to a part and wants back with it: members by provider, for example `{ anthropic: { signature: "…" } }`. */
 export type ProviderMetadata = { readonly [provider: string]: { readonly [key: string]: Json } };
@@ -83,7 +84,8 @@ export interface ToolResultPart extends Part {
   readonly toolName: string;
   readonly output:
     | { readonly type: "text" | "error-text"; readonly value: string }
-    | { readonly type: "json"; readonly value: Json };
+    | { readonly type: "json"; readonly value: Json }
+    | { readonly type: "content"; readonly value: readonly ResultPart[] };
 }
 
 export type PromptMessage =
@@ -130,9 +132,25 @@ export function nativeOptions({ model, prompt, tools, settings, signal }: ModelR
 }
 
 function nativeMessage(message: PromptMessage, version: LanguageModel["specificationVersion"]): object {
+  if (message.role === "tool") {
+    return { ...message, content: message.content.map((part) => nativeResult(part, version)) };
+  }
   if (message.role !== "user" && message.role !== "assistant") return message;
   const parts: readonly Part[] = message.content;
   return { role: message.role, content: parts.map((part) => (isFile(part) ? nativeFile(part, version) : part)) };
+}
+
+/** Each version has another word for a file in a result. What the fourth has is not settled: there it is JSON. */
+function nativeResult(part: ToolResultPart, version: LanguageModel["specificationVersion"]): object {
+  const { output } = part;
+  if (output.type !== "content") return part;
+  if (version === "v4") return { ...part, output: { type: "json", value: { content: output.value } } };
+  const value = output.value.map((one) => {
+    if (one.type === "text") return one;
+    const type = version === "v2" ? "media" : one.mediaType.startsWith("image/") ? "image-data" : one.type;
+    return { ...one, type };
+  });
+  return { ...part, output: { type: "content", value } };
 }
 
 function isFile(part: Part): part is FilePart {

@@ -157,6 +157,8 @@ const interrupt = object({
   audience: z.string().nullable(),
   expiresAt: time.nullable(),
   metadata: json.exactOptional(),
+  /** What the tool that asks needs to go on, in whatever process. Nobody is shown it. */
+  memo: json.exactOptional(),
 });
 
 const legOutcome = z.discriminatedUnion("type", [

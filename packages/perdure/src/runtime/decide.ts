@@ -270,13 +270,14 @@ function afterAnswer(
     }
     default:
       if (run.cancelled) return settle(call, { by: "cancel" });
-      return said === undefined
+      // Who has left a memo behind wants to hear that nobody answers, too.
+      return said === undefined && opened.memo === undefined
         ? settle(call, {
             by: "error",
             error: { code: "CANCELLED_BY_USER", message: "cancelled by user" },
             applied: "no",
           })
-        : { start: "attempt", call, phase: "resume", answer: said };
+        : { start: "attempt", call, phase: "resume", answer: payload };
   }
 }
 

@@ -5,7 +5,9 @@
  */
 import type { Loop, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolContext } from "../tool/definition.ts";
+import type { Json } from "../protocol/json.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import type { ToolOutcome } from "../tool/outcome.ts";
 import { type Body, type Place, placeIn } from "./places.ts";
 
 /** The process that the bodies run in. */
@@ -60,6 +62,10 @@ function instrumentedTool(tool: DynTool, host: Host): DynTool {
       host.runs({ run: null, step: null, tool: tool.name, phase: "approval" }, () => tool.approvalFor(input)),
     callJson: (input, ctx) => runs("call", ctx, (watched) => tool.callJson(input, watched)),
     resumeJson: (answer, input, ctx) => runs("resume", ctx, (watched) => tool.resumeJson(answer, input, watched)),
+    ...(tool.goOnJson && {
+      goOnJson: (reply, input, ctx) =>
+        runs("resume", ctx, async (watched) => (await tool.goOnJson?.(reply, input, watched)) as ToolOutcome<Json>),
+    }),
     reconcileJson: (input, ctx) => runs("reconcile", ctx, (watched) => tool.reconcileJson(input, watched)),
   };
 }

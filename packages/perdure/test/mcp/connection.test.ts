@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import type { McpServer as HotelDesk } from "@modelcontextprotocol/server";
 import { agent, createRuntime, memory } from "perdure";
 import { mcp } from "perdure/mcp";
@@ -5,6 +6,7 @@ import { scriptedModel, toolContext } from "perdure/testing";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { z } from "zod";
 import { asking } from "../runtime/asking.ts";
+import { everything as everythingCommand } from "./commands.ts";
 import { Hotel } from "./hotel.ts";
 import { connected, everythingOverHttp, known, never } from "./servers.ts";
 
@@ -58,6 +60,77 @@ describe("a connection", () => {
   });
 });
 
+describe("a process", () => {
+  it.runIf(process.platform !== "win32")(
+    "goes with all that it has started, also what does not leave when asked",
+    async () => {
+      // A shell that starts the server and stays, as npx does; and a stubborn child of it.
+      const line = `trap '' TERM; sleep 1000 & echo $! >&2; "$0" "$1"; wait`;
+      const [entry = ""] = everythingCommand.args;
+      const server = connected({ command: "sh", args: ["-c", line, process.execPath, entry] });
+      await server.ready(never);
+      const pids = stubborn();
+      expect(pids.length).toBeGreaterThan(0);
+      await server.close();
+      await vi.waitFor(() => expect(pids.filter(lives)).toEqual([]), { timeout: 20_000 });
+    },
+  );
+});
+
+/** Our `sleep 1000`, among the processes of this machine. */
+function stubborn(): number[] {
+  const { stdout } = spawnSync("ps", ["-eo", "pid,ppid,args"], { encoding: "utf8" });
+  const rows = stdout.split("\n").map((row) => /^\s*(\d+)\s+(\d+)\s+(.*)$/.exec(row) ?? []);
+  const ours = rows.filter(([, , ppid]) => Number(ppid) === process.pid).map(([, pid]) => pid);
+  return rows.filter(([, , ppid, args]) => args === "sleep 1000" && ours.includes(ppid)).map(([, pid]) => Number(pid));
+}
+
+function lives(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+describe("a call", () => {
+  it("that is stopped is told to the server", async () => {
+    const hotel = new Hotel();
+    const server = connected({ transport: hotel.transport });
+    await server.ready(never);
+    const stop = new AbortController();
+    hotel.delay = async () => {
+      stop.abort(new Error("enough"));
+      await vi.waitFor(() => expect(hotel.stopped).toEqual(["look"]), { timeout: 20_000 });
+    };
+    const call = known(server, "look").callJson({ room: "1" }, toolContext({ signal: stop.signal }));
+    await expect(call).rejects.toMatchObject({ applied: "no" });
+    await vi.waitFor(() => expect(hotel.stopped).toEqual(["look"]), { timeout: 20_000 });
+  });
+
+  it("whose server is silent for too long has failed; its progress is a sign of life", async () => {
+    const hotel = new Hotel();
+    const server = connected({ transport: hotel.transport, defaults: { idleTimeout: "2s" } });
+    await server.ready(never);
+    hotel.delay = () => new Promise(() => {});
+    await expect(known(server, "book").callJson({ room: "1" }, keyed())).rejects.toMatchObject({
+      code: "MCP_TIMEOUT",
+      applied: "unknown",
+    });
+    hotel.delay = async (_, alive) => {
+      // Longer in all than it may be silent.
+      for (let i = 0; i < 8; i++) {
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        await alive(i);
+      }
+    };
+    const ctx = keyed();
+    expect(await known(server, "book").callJson({ room: "2" }, ctx)).toMatchObject({ output: "booked 2" });
+    expect(ctx.events).toHaveLength(8);
+  });
+});
+
 describe("the protocol of 2026 over HTTP", () => {
   it("is spoken with whoever speaks it", async () => {
     const hotel = new Hotel();
@@ -90,10 +163,9 @@ describe("tools that change", () => {
     onTestFinished(() => runtime.close());
     const body = { threadId: "t", runId: "r", messages: [{ id: "u", role: "user", content: "Go." }] };
     expect((await asking(runtime)("/agents/traveller", body)).text).toContain("RUN_FINISHED");
-    expect(offered).toEqual([
-      ["look", "book", "reserve"],
-      ["look", "book", "reserve", "spa"],
-    ]);
+    expect(offered).toHaveLength(2);
+    expect(offered[0]).not.toContain("spa");
+    expect(offered[1]).toEqual([...(offered[0] ?? []), "spa"]);
   });
 
   it("that no model can call are left out, with a warning; an override that fits none is warned of, too", async () => {
@@ -101,6 +173,7 @@ describe("tools that change", () => {
     const warnings: string[] = [];
     const server = connected({
       transport: hotel.transport,
+      exclude: ["upgrade", "host"],
       tools: { reserve: { name: "book" }, burn: { approval: true } },
       onWarning: (warning) => warnings.push(warning),
     });

@@ -47,5 +47,5 @@ describe("an agent with the tools of an MCP server, killed at every commit and i
     );
     expect(report.findings, report.table()).toEqual([]);
     expect(report.cuts).toBeGreaterThan(40);
-  });
+  }, 300_000);
 });

@@ -1,15 +1,16 @@
 /** One connection to a server, from its handshake to its end. Another one is made when it has ended. */
 import {
   type CallToolRequestParams,
-  type CallToolResult,
   Client,
   type ClientOptions,
-  type ProgressCallback,
+  type ElicitResult,
   type Tool,
   type Transport,
 } from "@modelcontextprotocol/client";
+import { type Json, toJson } from "../../protocol/json.ts";
 import { McpConnectionError } from "./failures.ts";
 import { HttpTransport } from "./http-transport.ts";
+import type { OpenCall } from "./open-call.ts";
 import type { McpOptions } from "./options.ts";
 import { serverProcess } from "./server-process.ts";
 
@@ -31,21 +32,19 @@ export interface ConnectionOptions {
   readonly onError: (error: Error) => void;
 }
 
-export interface CallOptions {
-  readonly signal: AbortSignal;
-  readonly onProgress: ProgressCallback;
-  /** How long the server may be silent. Milliseconds. */
-  readonly idleTimeout: number | undefined;
-}
-
 /** Who we say that we are. */
 const CLIENT = { name: "perdure", version: "0.1.0" };
 
 export class Connection {
   readonly #client: Client;
+  readonly #onError: (error: Error) => void;
+  /** Those that the server works on. */
+  readonly #calls = new Set<OpenCall>();
 
-  private constructor(client: Client) {
+  private constructor(client: Client, onError: (error: Error) => void) {
     this.#client = client;
+    this.#onError = onError;
+    client.setRequestHandler("elicitation/create", ({ params }) => this.#elicited(toJson(params)));
   }
 
   /** @throws {@link McpConnectionError} */
@@ -54,11 +53,12 @@ export class Connection {
     const transport = transportTo(target);
     const client = new Client(CLIENT, clientOptions(onTools, onError, Math.min(ERA_PROBE, connectTimeout / 2)));
     client.onerror = onError;
+    const connection = new Connection(client, onError);
     try {
       await client.connect(transport, { timeout: connectTimeout });
       client.onclose = onClose;
       const { tools } = await client.listTools(undefined, { timeout: connectTimeout, cacheMode: "refresh" });
-      return { connection: new Connection(client), tools };
+      return { connection, tools };
     } catch (error) {
       client.onclose = () => {};
       await client.close().catch(() => {});
@@ -67,18 +67,24 @@ export class Connection {
     }
   }
 
-  /** @param tool - as it was listed */
-  async call(
-    tool: Tool,
-    params: CallToolRequestParams,
-    { signal, onProgress, idleTimeout }: CallOptions,
-  ): Promise<CallToolResult> {
+  /** Sends a call. @param tool - as it was listed */
+  send(call: OpenCall, tool: Tool, params: CallToolRequestParams): void {
     // What the result has to be is checked where a result that is wrong counts as done. The client would throw as if nothing had happened.
     const { outputSchema: _, ...toolDefinition } = tool;
-    return await this.#client.callTool(params, {
-      ...{ signal, toolDefinition, timeout: idleTimeout ?? NO_LIMIT, resetTimeoutOnProgress: true },
-      onprogress: onProgress,
+    const result = this.#client.callTool(params, {
+      ...{ signal: call.signal, toolDefinition, timeout: NO_LIMIT, allowInputRequired: true },
+      onprogress: (progress) => call.progressed(progress),
     });
+    this.#calls.add(call);
+    call.sent(result.finally(() => this.#calls.delete(call)));
+  }
+
+  /** A server of before 2026 does not say which of its calls it asks about. If that is not plain, nobody is asked: it may be another's. */
+  async #elicited(params: Json): Promise<ElicitResult> {
+    const [call, ...others] = [...this.#calls].filter(({ isAtWork }) => isAtWork);
+    if (call !== undefined && others.length === 0) return await call.ask(params);
+    this.#onError(new Error(`it asks while ${others.length + 1} calls go on; none of them can be told to be the one`));
+    return { action: "cancel" };
   }
 
   async close(): Promise<void> {
@@ -94,6 +100,8 @@ function clientOptions(
   timeoutMs: number,
 ): ClientOptions {
   return {
+    capabilities: { elicitation: { form: {} } },
+    inputRequired: { autoFulfill: false },
     versionNegotiation: { mode: "auto", probe: { timeoutMs } },
     listChanged: {
       tools: { onChanged: (error, tools) => (error ? onError(error) : onTools(tools ?? [])) },

@@ -4,25 +4,16 @@
  * 1. It is connected to at first need, by whoever needs it first; all others wait for that. When the connection ends, the next need makes
  *    another one. After a failure nobody tries again for a while.
  * 2. Its tools are those that it listed last. What it lists later replaces them whole; what runs keeps what it began with.
- * 3. A call is sent once. Only when the server says that it does not know our session, and so has not looked at it, is it sent once more.
  */
 import type { Tool } from "@modelcontextprotocol/client";
 import { backoff } from "../../protocol/backoff.ts";
 import { parseDuration } from "../../protocol/duration.ts";
-import type { Json } from "../../protocol/json.ts";
 import type { DynTool } from "../../tool/dyn-tool.ts";
 import type { ToolSource } from "../../tool/tool-source.ts";
+import { Calls } from "./calls.ts";
 import { Connection } from "./connection.ts";
-import { isSessionLost, toHandlerError } from "./failures.ts";
 import type { McpOptions } from "./options.ts";
-import { type RemoteCall, remoteTool } from "./remote-tool.ts";
-import { outputOf } from "./results.ts";
-
-/** Where a call's idempotency key stands in its `_meta`. */
-export const KEY_META = "perdure/idempotencyKey";
-
-/** Where the run and its epoch stand there, for servers that can refuse an outdated driver. */
-export const FENCE_META = "perdure/fence";
+import { remoteTool } from "./remote-tool.ts";
 
 /** How often the tools of a server are asked for before whoever needs them is refused. */
 const TRIES = 3;
@@ -67,6 +58,7 @@ class RemoteServer implements McpServer {
   #tools: readonly DynTool[] = [];
   #byName: ReadonlyMap<string, DynTool> = new Map();
   #isListed = false;
+  readonly #calls: Calls;
   #connection: Promise<Connection> | undefined;
   #closing: Promise<void> = Promise.resolve();
   #failures = 0;
@@ -75,6 +67,17 @@ class RemoteServer implements McpServer {
   constructor(options: McpOptions) {
     this.#options = options;
     this.name = options.name ?? nameOf(options);
+    this.#calls = new Calls({
+      name: this.name,
+      connected: async (signal) => {
+        await this.#pause(signal);
+        return await until(this.#connected(), signal);
+      },
+      forget: async (connection) => {
+        if ((await this.#connection) === connection) this.#connection = undefined;
+        await connection.close().catch(() => {});
+      },
+    });
     const { connectTimeout = "30s", defaults, tools = {} } = options;
     this.#connectTimeout = parseDuration(connectTimeout, `connectTimeout of the MCP server ${this.name}`);
     for (const { idleTimeout = 0 } of [defaults ?? {}, ...Object.values(tools)]) {
@@ -113,6 +116,7 @@ class RemoteServer implements McpServer {
   async close(): Promise<void> {
     const connection = this.#connection;
     this.#connection = undefined;
+    this.#calls.clear();
     this.#failures = 0;
     this.#notBefore = 0;
     if (connection !== undefined) this.#closing = connection.then((open) => open.close()).catch(() => {});
@@ -166,7 +170,7 @@ class RemoteServer implements McpServer {
     for (const tool of listed) {
       if (exclude.includes(tool.name) || (include !== undefined && !include.includes(tool.name))) continue;
       try {
-        const ours = remoteTool(tool, this.#options, (call) => this.#call(call));
+        const ours = remoteTool(tool, this.#options, this.#calls);
         for (const name of [ours.name, ...ours.aliases]) {
           if (byName.has(name)) throw new Error(`another of its tools is called ${name} here`);
         }
@@ -181,57 +185,10 @@ class RemoteServer implements McpServer {
     this.#isListed = true;
   }
 
-  async #call(remote: RemoteCall): Promise<Json> {
-    const { tool, errorsMean } = remote;
-    const failed = { server: this.name, tool: tool.name, errorsMean };
-    try {
-      return outputOf(await this.#send(remote), failed);
-    } catch (error) {
-      throw toHandlerError(error, failed);
-    }
-  }
-
-  async #send(remote: RemoteCall): ReturnType<Connection["call"]> {
-    const { tool, input, ctx, idleTimeout } = remote;
-    for (let isAgain = false; ; isAgain = true) {
-      await this.#pause(ctx.signal);
-      const opening = this.#connected();
-      const connection = await until(opening, ctx.signal);
-      ctx.signal.throwIfAborted();
-      try {
-        return await connection.call(
-          tool,
-          { name: tool.name, arguments: { ...input }, _meta: metaOf(remote) },
-          {
-            ...{ signal: ctx.signal, idleTimeout },
-            onProgress: ({ progress, total, message }) => {
-              // A server may go on about a call whose attempt is over.
-              if (ctx.signal.aborted) return;
-              ctx.progress({
-                progress,
-                ...(total !== undefined && { total }),
-                ...(message !== undefined && { message }),
-              });
-            },
-          },
-        );
-      } catch (error) {
-        if (!isSessionLost(error)) throw error;
-        this.#drop(opening);
-        await connection.close().catch(() => {});
-        if (isAgain) throw error;
-      }
-    }
-  }
-
   #warn(warning: string): void {
     const { onWarning = console.warn } = this.#options;
     onWarning(`MCP server ${this.name}: ${warning}`);
   }
-}
-
-function metaOf({ effect, ctx: { idempotencyKey, fence } }: RemoteCall): Record<string, unknown> {
-  return effect === "read" ? {} : { [KEY_META]: idempotencyKey, [FENCE_META]: { run: fence.run, epoch: fence.epoch } };
 }
 
 function nameOf(options: McpOptions): string {
