@@ -4,6 +4,7 @@
  *
  * Model steps stand at 0, 2, 4 …; call i of the turn that model step m began at (m + 1).i.
  */
+import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import { clientMessage, editedArguments } from "../log/tool-result.ts";
 import type { Message } from "../protocol/events.ts";
@@ -44,6 +45,11 @@ export function builtInLoop(options: LoopOptions): Loop {
   const serverTools = [...tools].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
+  const asks = ({ run, before, settings: asked }: Pick<ModelStep, "run" | "before" | "settings">) => ({
+    prompt: toPrompt({ instructions: withContext(instructions, run), turns: turnsOf([...before, run]) }),
+    tools: [...serverTools, ...clientTools(run)],
+    settings: asked as CallSettings,
+  });
   return {
     tools: [...tools],
     tool: (name) => tools.get(name),
@@ -60,19 +66,10 @@ export function builtInLoop(options: LoopOptions): Loop {
     withInstructions: (other) => builtInLoop({ ...options, instructions: other }),
     next,
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
+    asks: (step) => asks(step) as unknown as AskedOfModel,
     async callModel({ run, before, model: index, settings, signal, emit }: ModelStep) {
       const model = models[index] ?? (models[0] as LanguageModel);
-      const answer = await callModel(
-        {
-          model,
-          prompt: toPrompt({ instructions: withContext(instructions, run), turns: turnsOf([...before, run]) }),
-          tools: [...serverTools, ...clientTools(run)],
-          settings: settings as CallSettings,
-          timeouts,
-          signal,
-        },
-        emit,
-      );
+      const answer = await callModel({ model, ...asks({ run, before, settings }), timeouts, signal }, emit);
       const unusable = unusableEnd(model, answer, index === models.length - 1);
       if (unusable !== undefined) throw unusable;
       const { usage, ...output } = answer;

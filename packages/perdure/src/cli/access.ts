@@ -1,6 +1,7 @@
 /** The runs that a command is about: a server's, or those of a store's file. Both show the same. */
 import type { ShownDetail, ShownQuestion, ShownRun } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
 import type { ForkOptions } from "../runtime/fork.ts";
 import type { Reply, Verified } from "../store/store.ts";
 
@@ -30,6 +31,7 @@ export interface Access {
   prune(uids: readonly string[]): Promise<readonly Pruning[]>;
   /** Begins a run that goes on from an entry of this one. Only where its agent is. */
   fork(uid: string, options: ForkOptions): Promise<{ readonly run: ShownRun; readonly seq: number }>;
+  export(uid: string): Promise<RunFixture>;
   verify(): Promise<Verified>;
   close(): Promise<void>;
 }

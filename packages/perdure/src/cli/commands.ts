@@ -1,6 +1,7 @@
 /** What each command does: asks, and says what it was told. Nothing here knows whether a server or a file is asked. */
 import type { ShownRun } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import { redacted } from "../log/fixture.ts";
 import { fold, type RunState } from "../log/fold.ts";
 import type { ForkOptions } from "../runtime/fork.ts";
 import type { Reply } from "../store/store.ts";
@@ -238,6 +239,16 @@ export function fork(uid: string, options: ForkOptions): Command {
     report.line(`It is in thread ${short(run.thread ?? "-", 80)}; run ${uid} stays as it is.`);
     report.line();
     report.next(["log", run.uid, "--follow"], ["why", run.uid]);
+    return true;
+  };
+}
+
+/** Standard output is the file. */
+export function exportRun(uid: string, patterns: readonly RegExp[]): Command {
+  return async (access, report) => {
+    const fixture = await access.export(uid);
+    const hide = (text: string): string => patterns.reduce((left, one) => left.replaceAll(one, "[redacted]"), text);
+    report.json(patterns.length === 0 ? fixture : redacted(fixture, hide));
     return true;
   };
 }

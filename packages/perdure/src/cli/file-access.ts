@@ -18,9 +18,11 @@ import {
   showRun,
 } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import { answerQuestion, EVERY_SCOPE } from "../runtime/answers.ts";
+import { exportRun } from "../runtime/export-run.ts";
 import { PruneRefusedError, prune } from "../runtime/prune.ts";
 import { Threads } from "../runtime/threads.ts";
 import { StoreLockedError } from "../store/errors.ts";
@@ -148,6 +150,13 @@ export class FileAccess implements Access {
 
   fork(): Promise<never> {
     throw usage("a fork goes on with its agent, which only a server has: perdure fork RUN --url http://127.0.0.1:8787");
+  }
+
+  /** Without its agent: what the model was asked stays what the log has of it. */
+  async export(uid: string): Promise<RunFixture> {
+    const store = await this.#look();
+    const run = await this.#run(store, uid);
+    return await exportRun({ store, threads: new Threads(store), agents: new Map() }, run.uid, {});
   }
 
   async verify(): Promise<Verified> {

@@ -1,5 +1,6 @@
 import type { ShownDetail, ShownQuestion, ShownRun } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { ForkOptions } from "../runtime/fork.ts";
 import type { Reply, Verified } from "../store/store.ts";
@@ -118,6 +119,10 @@ export class HttpAccess implements Access {
     if (!response.ok) await this.#refused(response, noRun(uid));
     const { run, forkedFrom } = await this.#read<{ run: ShownRun; forkedFrom: { seq: number } }>(response);
     return { run, seq: forkedFrom.seq };
+  }
+
+  export(uid: string): Promise<RunFixture> {
+    return this.#get(`runs/${encodeURIComponent(uid)}/export`, noRun(uid));
   }
 
   verify(): Promise<Verified> {

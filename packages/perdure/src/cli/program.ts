@@ -137,6 +137,11 @@ export async function perdure(words: readonly string[], world: World): Promise<n
     .action((uid: string, options: Where & ForkFlags) =>
       run(options, (...args) => commands.fork(uid, forkOptions(queryOf(options)))(...args)),
     );
+  command("export <run>", "a recorded run as a JSON fixture on standard output, for replay() of perdure/testing")
+    .option("--redact <pattern>", "hide what fits this regular expression in every text; may be repeated", collect)
+    .action((uid: string, { redact = [], ...options }: Where & { redact?: readonly string[] }) =>
+      run(options, (...args) => commands.exportRun(uid, redact.map(pattern))(...args)),
+    );
   command("verify", "read a whole store, and say what is wrong with it").action((options: Where) =>
     run(options, commands.verify),
   );
@@ -240,6 +245,14 @@ function queryOf<Q extends Where>({
 
 function collect(line: string, before: readonly string[] = []): readonly string[] {
   return [...before, line];
+}
+
+function pattern(text: string): RegExp {
+  try {
+    return new RegExp(text, "g");
+  } catch {
+    throw usage(`--redact "${text}" is no regular expression`);
+  }
 }
 
 function wholeNumber(text: string): number {

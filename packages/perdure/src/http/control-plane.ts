@@ -5,6 +5,7 @@ import { isJsonObject } from "../protocol/json.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import type { Engine } from "../runtime/engine.ts";
+import { ExportRefusedError } from "../runtime/export-run.ts";
 import { ForkRefusedError } from "../runtime/fork.ts";
 import { PruneRefusedError } from "../runtime/prune.ts";
 import { anyOf } from "../runtime/signals.ts";
@@ -97,6 +98,16 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
     }
   });
 
+  app.get("/runs/:uid/export", async (c) => {
+    const run = await ownRun(c);
+    if (run instanceof Response) return run;
+    try {
+      return c.json(await engine.export(run.uid, {}));
+    } catch (error) {
+      if (error instanceof ExportRefusedError) return problem(409, error.code, error.message);
+      throw error;
+    }
+  });
   app.post("/runs/:uid/fork", async (c) => {
     const run = await ownRun(c);
     if (run instanceof Response) return run;

@@ -2,6 +2,7 @@
 import type { ServerResponse } from "node:http";
 import { Hono } from "hono";
 import { cors } from "hono/cors";
+import type { RunFixture } from "../log/fixture.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import { RUN_HEADER } from "../protocol/negotiate.ts";
@@ -10,6 +11,7 @@ import type { Duration, Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
+import type { ExportOptions } from "../runtime/export-run.ts";
 import type { ForkedRun, ForkOptions } from "../runtime/fork.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import { Streams } from "../runtime/streams.ts";
@@ -85,6 +87,12 @@ export interface Runtime {
    * of that was acknowledged
    */
   fork(run: string, options?: ForkOptions): Promise<ForkedRun>;
+  /**
+   * A recorded run as JSON, for `replay` of `perdure/testing`. Export it with the agent as it was, so that what its model was asked is in it.
+   *
+   * @throws {@link ExportRefusedError} with the code `RUN_NOT_FOUND` or `RUN_PRUNED`
+   */
+  export(run: string, options?: ExportOptions): Promise<RunFixture>;
   /**
    * Stops in order: streams end with RUN_ERROR `RECONNECT`, what runs may end within `drainGrace`, and each run is left to whoever opens the
    * store next.
@@ -189,6 +197,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
       engine.warmUp();
     },
     prune: (run) => engine.prune(run as Uid),
+    export: (run, options = {}) => engine.export(run as Uid, options),
     fork: (run, options = {}) => engine.fork(run as Uid, options),
     async close() {
       closing.abort();

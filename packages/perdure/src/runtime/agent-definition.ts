@@ -1,5 +1,6 @@
 import type { AgentCapabilities } from "@ag-ui/core";
 import type { RunContext, Transformer } from "../emit/types.ts";
+import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
 import type { Message, TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
@@ -106,6 +107,8 @@ export interface Loop {
   withInstructions(instructions: string): Loop;
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
+  /** Pure: what a model step would be asked now, of a run as it is when the step begins. */
+  asks(step: Pick<ModelStep, "run" | "before" | "settings">): AskedOfModel;
   /** What of these messages no model can be given, as sentences: it is left out. */
   unusable(messages: readonly Message[]): readonly string[];
   /** The loop as one driver sees it, where its tools may change: those stand still until the next {@link refresh}. Default: itself. */

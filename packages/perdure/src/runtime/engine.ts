@@ -8,6 +8,7 @@
 import { setMaxListeners } from "node:events";
 import { uuidv7 } from "uuidv7";
 import type { Added, NewEntry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Message, RunAgentInput } from "../protocol/events.ts";
@@ -19,6 +20,7 @@ import { answerQuestion } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
 import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
+import { type ExportOptions, exportRun, loopOf } from "./export-run.ts";
 import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
@@ -244,6 +246,12 @@ export class Engine {
     return run;
   }
 
+  /** A recorded run, to hold its agent against later. @throws {@link ExportRefusedError} */
+  async export(uid: Uid, options: ExportOptions): Promise<RunFixture> {
+    await this.open();
+    return await exportRun({ store: this.store, threads: this.threads, agents: this.#agents }, uid, options);
+  }
+
   /** Cancels a run that nobody reads, if it is in the middle of a leg and its agent wants that. */
   async cancelIfLeft(uid: Uid): Promise<void> {
     try {
@@ -463,9 +471,7 @@ export class Engine {
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
     };
     if (agent.loop === undefined) return await driveBody({ ...options, agent });
-    const { instructions } = state.run;
-    const loop = instructions === undefined ? agent.loop : agent.loop.withInstructions(instructions);
-    return await drive({ ...options, agent: { ...agent, loop } });
+    return await drive({ ...options, agent: { ...agent, loop: loopOf(agent.loop, state) } });
   }
 }
 

@@ -6,9 +6,9 @@ import type { TokenUsage } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import { recordedError } from "./attempt-outcome.ts";
+import { describedAs } from "./describes.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
-import { sha256 } from "./hash.ts";
 import type { ModelEmitter } from "./model-emitter.ts";
 import { afterModelFailure, type ModelPolicy, modelToAsk } from "./model-retry.ts";
 import { ModelStepEmitter } from "./model-step.ts";
@@ -48,14 +48,7 @@ export function modelAttempt(
     prepare: async (signal) => await loop.refresh?.(signal).catch(() => {}),
     started: (run) => ({
       ...{ kind: "step.started", path, step: "model", name: "model", effect: "read", contract: null },
-      input: {
-        history: {
-          upTo: run.head,
-          instructions: sha256(loop.describes.instructions),
-          tools: sha256(JSON.stringify(loop.describes.tools)),
-          settings: loop.settings(run, path),
-        },
-      },
+      input: { history: { upTo: run.head, ...describedAs(loop), settings: loop.settings(run, path) } },
     }),
     call: ({ run, ...request }) =>
       loop.callModel({ run, before, path, settings: recordedSettings(run, path), ...request }),

@@ -35,6 +35,7 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
     settings: (run, path) => loop.settings(run, path),
     withInstructions: (other) => instrumentedLoop(loop.withInstructions(other), host),
     next: (run) => loop.next(run),
+    asks: (step) => loop.asks(step),
     tool(name) {
       const tool = loop.tool(name);
       if (tool === undefined) return undefined;

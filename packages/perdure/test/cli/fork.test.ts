@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import type { RunFixture } from "../../src/log/fixture.ts";
 import { desk } from "../http/desk.ts";
 import { ended } from "../http/rig.ts";
 import { command, pasted } from "./rig.ts";
@@ -26,5 +27,24 @@ describe("perdure fork", () => {
     expect([nonsense.code, nonsense.err]).toEqual([2, expect.stringContaining("--state is not JSON")]);
     const file = await command(["fork", uid, "--store", serving.file]);
     expect([file.code, file.err]).toEqual([2, expect.stringContaining("only a server has")]);
+  });
+});
+
+describe("perdure export", () => {
+  it("prints a fixture, of a server and of a file, with what is secret hidden", async () => {
+    const serving = await onFile(() => [desk().agent]);
+    const uid = await serving.say("desk", "500");
+    const served = JSON.parse((await command(["export", uid, "--url", serving.url])).out) as RunFixture;
+    expect(served).toMatchObject({ perdure: "run", version: 1, run: uid, agent: "desk" });
+    expect(Object.keys(served.asked)).toEqual(["0", "2", "4"]);
+    const filed = JSON.parse((await command(["export", uid, "--store", serving.file])).out) as RunFixture;
+    expect(filed).toEqual({ ...served, asked: {} });
+    const hidden = await command(["export", uid, "--url", serving.url, "--redact", "\\d+"]);
+    expect((JSON.parse(hidden.out) as RunFixture).logs[0]?.[1]).toMatchObject({
+      request: { messages: [{ content: "[redacted]" }] },
+    });
+    expect((await command(["export", uid, "--url", serving.url, "--redact", "("])).code).toBe(2);
+    await command(["prune", uid, "--url", serving.url]);
+    expect((await command(["export", uid, "--url", serving.url])).err).toContain("RUN_PRUNED");
   });
 });

@@ -5,10 +5,6 @@ import { fold, type RunState } from "../../src/log/fold.ts";
 import type { Run } from "../../src/store/store.ts";
 import { type Talk, Talking, talk } from "./forking.ts";
 
-/** The calls of a plan, by name. */
-const namesOf = ({ turns }: Talk): string[] =>
-  turns.flatMap((turn, t) => turn.flatMap((calls, m) => calls.map((_, c) => `t${t}m${m}c${c}`)));
-
 /** Each run of a thread folded onto the one before it. */
 async function folded(talking: Talking, runs: readonly Run[]): Promise<RunState[]> {
   const states: RunState[] = [];
@@ -44,7 +40,7 @@ test("a fork at any entry goes on to the same end: nothing of its history runs a
       const [run, state] = [runs[turn], states[turn]];
       if (run === undefined || state === undefined) throw new Error("nobody has said anything");
       const log = await talking.log(run.uid);
-      const acknowledge = namesOf(plan);
+      const acknowledge = talking.names;
       for (const place of at) {
         const seq = log[place % log.length]?.seq ?? 0;
         const done = talking.ledger.length;

@@ -61,20 +61,18 @@ export class Talking {
   readonly offences: string[] = [];
   readonly prompts: Prompt[] = [];
   readonly store = memory();
+  readonly agent: Agent;
   readonly runtime: Runtime;
   readonly reported: unknown[] = [];
   readonly #names = new Map<string, ForkedCall>();
 
-  constructor(
-    private readonly talk: Talk,
-    agents: readonly Agent[] = [],
-  ) {
+  constructor(private readonly talk: Talk) {
     talk.turns.forEach((turn, t) => {
       turn.forEach((calls, m) => {
         calls.forEach((one, c) => void this.#names.set(`t${t}m${m}c${c}`, one));
       });
     });
-    const mine = agent({
+    this.agent = agent({
       name: "talk",
       model: this.#model(),
       instructions: "Talk.",
@@ -83,7 +81,7 @@ export class Talking {
     }) as Agent;
     this.runtime = createRuntimeFrom(
       { random: () => 0 },
-      { agents: [mine, ...agents], store: this.store, onError: (error) => this.reported.push(error) },
+      { agents: [this.agent], store: this.store, onError: (error) => this.reported.push(error) },
     );
   }
 
@@ -158,6 +156,11 @@ export class Talking {
       await this.toTheEnd(thread);
     }
     return [...(await this.store.runs({ tenant: "local", thread })).items].reverse();
+  }
+
+  /** Of its tools. */
+  get names(): readonly string[] {
+    return [...this.#names.keys()];
   }
 
   get clientTools() {
