@@ -3,9 +3,10 @@
  *
  * A tool is cut before its first line, at each operation on its context, and after its last line, before the driver has heard of it.
  */
+
+import type { Json } from "../protocol/json.ts";
 import type { Loop, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolContext } from "../tool/definition.ts";
-import type { Json } from "../protocol/json.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { ToolOutcome } from "../tool/outcome.ts";
 import { type Body, type Place, placeIn } from "./places.ts";
@@ -31,6 +32,9 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
     },
     get models() {
       return loop.models;
+    },
+    get budget() {
+      return loop.budget ?? null;
     },
     settings: (run, path) => loop.settings(run, path),
     withInstructions: (other) => instrumentedLoop(loop.withInstructions(other), host),
