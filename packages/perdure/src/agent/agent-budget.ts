@@ -128,7 +128,7 @@ function reservation(
   price: Price | undefined,
   isPriced: boolean,
 ): Reserved {
-  const rates = isPriced && price !== undefined ? ratesOf(price) : undefined;
+  const rates = isPriced && price !== undefined ? ratesOf(price, input) : undefined;
   const common = { input, ...(rates && { rates }) };
   if (maxOutputTokens !== undefined) return { ...common, output: maxOutputTokens };
   const inTokens = left.tokens === null ? Number.POSITIVE_INFINITY : left.tokens - input;
@@ -151,7 +151,9 @@ function affordable(input: number, usd: number | null, rates: Rates): number {
   return (usd - 1 - input * dearestInput(rates) * perToken) / (rates.output * perToken);
 }
 
-function ratesOf({ input, output, cacheRead, cacheWrite }: Price): Rates {
+function ratesOf(price: Price, prompt: number): Rates {
+  const { longPrompt } = price;
+  const { input, output, cacheRead, cacheWrite } = longPrompt && prompt > longPrompt.above ? longPrompt : price;
   return {
     ...{ input, output },
     ...(cacheRead !== undefined && { cacheRead }),

@@ -89,7 +89,8 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
   app.post("/runs/:uid/raise", async (c) => {
     const run = await ownRun(c);
     if (run instanceof Response) return run;
-    if (run.aside !== null) return problem(409, "RUN_SET_ASIDE", refusedAside(run.uid, "raise"), { details: run.aside });
+    if (run.aside !== null)
+      return problem(409, "RUN_SET_ASIDE", refusedAside(run.uid, "raise"), { details: run.aside });
     if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send the raise as application/json");
     const body = await readJsonBody(c.req.raw, bodyLimit);
     const amounts: Json = body.ok && isJsonObject(body.json) ? (body.json as Json) : null;

@@ -15,11 +15,7 @@ export interface RaiseProblem {
 }
 
 /** @param agent - the run's, where this process has it @returns what is wrong with the raise, if anything */
-export function raiseProblem(
-  agent: Agent | undefined,
-  raise: Json,
-  { scopes }: Principal,
-): RaiseProblem | undefined {
+export function raiseProblem(agent: Agent | undefined, raise: Json, { scopes }: Principal): RaiseProblem | undefined {
   const budget = agent?.loop?.budget;
   if (budget === undefined) {
     const message = `agent "${agent?.name ?? "?"}" has no budget here, so there is nothing to raise`;
@@ -35,7 +31,9 @@ export function raiseProblem(
     const message = 'send what is to be added, for example { "steps": 10, "usd": 0.5, "time": "5m" }';
     return { status: 422, code: "RAISE_INVALID", message, details: { issues } };
   }
-  const unlimited = Object.keys(isJsonObject(raise) ? raise : {}).filter((limit) => !Object.hasOwn(budget.limits, limit));
+  const unlimited = Object.keys(isJsonObject(raise) ? raise : {}).filter(
+    (limit) => !Object.hasOwn(budget.limits, limit),
+  );
   if (unlimited.length === 0) return undefined;
   const message = `agent "${agent?.name ?? ""}" has no limit on ${unlimited.join(", ")}; it has ${Object.keys(budget.limits).join(", ")}`;
   return { status: 422, code: "RAISE_INVALID", message };

@@ -102,7 +102,10 @@ describe.each(versions)("the published client %s", (version) => {
     const { runs } = await get<{ runs: { uid: string; outcome: string }[] }>(`${url}/runs`);
     expect(runs).toMatchObject([{ outcome: "failed" }]);
     const log = (await ask(`${url}/runs/${runs[0]?.uid}/log`, { method: "GET" })).text;
-    const finished = log.trim().split("\n").map((line) => JSON.parse(line) as { kind: string; error?: object });
+    const finished = log
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as { kind: string; error?: object });
     expect(finished.find(({ kind }) => kind === "run.finished")?.error).toEqual({
       code: "BUDGET_EXCEEDED",
       message: "The run was stopped at its budget: 1 of 1 tool calls are used.",
@@ -184,7 +187,9 @@ it("the command says what the limit is and how to answer, and a pasted line does
   expect(out).toContain(`perdure answer ${question.id} --value '{"stop":true}'`);
   for (let at: string | undefined = question.id; at !== undefined; at = (await inboxOf(url))[0]?.id) {
     await command(["answer", at, "--value", value, "--url", url]);
-    await expect.poll(async () => (await get<{ run: { state: string } }>(`${url}/runs/${question.run}`)).run.state).not.toBe("running");
+    await expect
+      .poll(async () => (await get<{ run: { state: string } }>(`${url}/runs/${question.run}`)).run.state)
+      .not.toBe("running");
   }
   await expect.poll(() => outcomeOf({ url }, question.run)).toBe("success");
 });

@@ -215,7 +215,12 @@ function* partsOf(plan: BudgetPlan, turn: number, { reported, bound }: Asked, ma
   yield { type: "text-end", id: "0" };
   const calls = plan.turns[turn] ?? [];
   for (const [i, toolName] of calls.entries()) {
-    yield { type: "tool-call", toolCallId: `t${turn}c${i}`, toolName, input: JSON.stringify({ call: `t${turn}c${i}` }) };
+    yield {
+      type: "tool-call",
+      toolCallId: `t${turn}c${i}`,
+      toolName,
+      input: JSON.stringify({ call: `t${turn}c${i}` }),
+    };
   }
   const usage = reported ?? (manner === "half" ? { input: bound.input } : {});
   const { input: total, output } = usage as { input?: number; output?: number };

@@ -6,7 +6,7 @@ import { fold } from "../../src/log/fold.ts";
 import { chargeOf, spentBy } from "../../src/log/spent.ts";
 import { play } from "../../src/testing/play.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { agentUnder, Books, budgetAnswer, type BudgetPlan, budgetPlan } from "./budget-plays.ts";
+import { agentUnder, Books, type BudgetPlan, budgetAnswer, budgetPlan } from "./budget-plays.ts";
 import { hurryTime } from "./hurried-time.ts";
 import { type Story, staged } from "./world.ts";
 
@@ -49,7 +49,11 @@ test("500 random runs: no step and no call beyond its limit, no token and no cen
       const isStopped = answers.includes("stop");
       const [finished] = log.filter((entry) => entry.kind === "run.finished");
       expect(finished?.error?.code === "BUDGET_EXCEEDED" && finished.error.data !== undefined).toBe(isStopped);
-      expect(runs[0]?.outcome).toBe(isStopped || books.asked.at(-1)?.manner === "dies" || books.asked.at(-1)?.manner === "refuses" ? "failed" : "success");
+      expect(runs[0]?.outcome).toBe(
+        isStopped || books.asked.at(-1)?.manner === "dies" || books.asked.at(-1)?.manner === "refuses"
+          ? "failed"
+          : "success",
+      );
       // Each call that was shown has its result.
       const calls = client.messages.flatMap((m) => (m.role === "assistant" ? (m.toolCalls ?? []) : []));
       const results = client.messages.flatMap((m) => (m.role === "tool" ? [m.toolCallId] : []));
@@ -72,7 +76,16 @@ test("500 random runs: no step and no call beyond its limit, no token and no cen
   );
   // Else the property has tested nothing of what it is about.
   if (env.PROPERTY_SEED !== undefined) return;
-  const least = { deaths: 100, "asked again": 20, questions: 300, stops: 100, "goes on": 30, under: 20, over: 20, dies: 20 };
+  const least = {
+    deaths: 100,
+    "asked again": 20,
+    questions: 300,
+    stops: 100,
+    "goes on": 30,
+    under: 20,
+    over: 20,
+    dies: 20,
+  };
   const limits = { steps: 30, calls: 30, perTool: 10, tokens: 50, usd: 30, overrun: 10 };
   for (const [what, n] of Object.entries({ ...least, ...limits })) expect(met[what], what).toBeGreaterThanOrEqual(n);
 }, 600_000);
