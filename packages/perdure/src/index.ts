@@ -34,6 +34,7 @@ export {
   ToolDefinitionError,
 } from "./tool/errors.ts";
 export { type JsonSchema, JsonSchemaError, jsonSchema } from "./tool/json-schema.ts";
+export {
   applied,
   type Judgement,
   notApplied,
