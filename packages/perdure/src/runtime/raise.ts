@@ -17,7 +17,7 @@ export interface RaiseProblem {
 /** @param agent - the run's, where this process has it @returns what is wrong with the raise, if anything */
 export function raiseProblem(agent: Agent | undefined, raise: Json, { scopes }: Principal): RaiseProblem | undefined {
   const budget = agent?.loop?.budget;
-  if (budget === undefined) {
+  if (!budget) {
     const message = `agent "${agent?.name ?? "?"}" has no budget here, so there is nothing to raise`;
     return { status: 409, code: "NO_BUDGET", message };
   }
