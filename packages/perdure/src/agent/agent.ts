@@ -10,6 +10,7 @@ import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { registry, type ToolRegistry } from "../tool/registry.ts";
 import type { ToolSource } from "../tool/tool-source.ts";
+import type { BudgetDefinition } from "./agent-budget.ts";
 import { loopOverSources } from "./changing-tools.ts";
 import { builtInLoop, type StepSettings } from "./loop.ts";
 import { type LanguageModel, modelProblem } from "./model-port.ts";
@@ -23,7 +24,7 @@ export class AgentDefinitionError extends PerdureError {
 }
 
 /** An agent of the built-in loop: a model with tools. */
-export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "run"> {
+export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "run">, BudgetDefinition {
   /** Any language model object of the AI SDK. */
   readonly model: LanguageModel;
   /** The system prompt. */
@@ -63,7 +64,7 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`, `budget`, `pricing`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
 export function agent<S = Json>(definition: ModelAgentDefinition<S>): LoopAgent<S>;
@@ -76,7 +77,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
   if (capabilities !== undefined) checkCapabilities(name, capabilities);
   if ("model" in definition) {
     const { model, instructions = "", tools = [], settings = {}, fallbacks = [], ...rest } = definition;
-    const { maxRetries = 2, timeouts = {}, ...common } = rest;
+    const { maxRetries = 2, timeouts = {}, budget, pricing, countTokens, ...common } = rest;
     if (common.approve !== undefined && common.approve !== "write") {
       throw new AgentDefinitionError(
         `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
@@ -97,9 +98,13 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
       parseDuration(timeouts[of] ?? SILENCE, `timeouts.${of} of agent "${name}"`);
     const sources = tools.filter(isSource);
     const own = registry(tools.filter(isKnown));
+    const budgeted = {
+      ...{ budget, pricing, countTokens, mayHaveOtherTools: sources.length > 0 },
+      fault: (what: string): Error => new AgentDefinitionError(`agent "${name}" ${what}`),
+    };
     const loopOver = (known: ToolRegistry) =>
       builtInLoop({
-        ...{ models, instructions, tools: known, settings, attempts: 1 + maxRetries },
+        ...{ models, instructions, tools: known, settings, attempts: 1 + maxRetries, budgeted },
         timeouts: { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") },
       });
     return Object.freeze({

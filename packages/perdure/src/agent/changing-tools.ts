@@ -119,6 +119,9 @@ function loopOf(view: View, loop: () => Loop, ofAgent: OfAgent): Members {
     get models() {
       return loop().models;
     },
+    get budget() {
+      return loop().budget ?? null;
+    },
     settings: (run, path) => loop().settings(run, path),
     tool: (name) => loop().tool(name),
     next: (run) => loop().next(run),

@@ -11,7 +11,10 @@ import type { Message } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
+import { BUDGET_EXCEEDED } from "../runtime/budget-question.ts";
+import { modelToAsk } from "../runtime/model-retry.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
+import { type Budgeted, loopBudget } from "./agent-budget.ts";
 import { callModel } from "./model-call.ts";
 import { NOT_WHOLE, unusableEnd } from "./model-end.ts";
 import { type ModelOutput, readModelOutput } from "./model-output.ts";
@@ -27,6 +30,7 @@ export interface LoopOptions {
   /** How often each model is asked for one answer, at most. */
   readonly attempts: number;
   readonly timeouts: ModelTimeouts;
+  readonly budgeted: Omit<Budgeted, "models" | "toolName" | "asks">;
 }
 
 /** How a model is asked: the same each time, or as the step needs it. */
@@ -41,7 +45,7 @@ export interface AboutStep {
 }
 
 export function builtInLoop(options: LoopOptions): Loop {
-  const { models, instructions, tools, settings, attempts, timeouts } = options;
+  const { models, instructions, tools, settings, attempts, timeouts, budgeted } = options;
   const serverTools = [...tools].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
@@ -50,7 +54,26 @@ export function builtInLoop(options: LoopOptions): Loop {
     tools: [...serverTools, ...clientTools(run)],
     settings: asked as CallSettings,
   });
+  const policy = { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts };
+  const settingsOf = (run: RunState, path: Path): Json => {
+    if (typeof settings !== "function") return settings as Json;
+    return toJson(settings({ stepNumber: Number(path) / 2, messages: run.messages }), "settings of a model step");
+  };
+  const budget = loopBudget({
+    ...{ ...budgeted, models, toolName: (name) => tools.get(name)?.name },
+    asks(run, before, path) {
+      const step = run.steps.get(path);
+      const {
+        prompt,
+        tools: offered,
+        ...asked
+      } = asks({ run, before, settings: recordedSettings(step) ?? settingsOf(run, path) });
+      const model = models[modelToAsk(step, policy)] ?? (models[0] as LanguageModel);
+      return { model, prompt, tools: offered, maxOutputTokens: asked.settings.maxOutputTokens };
+    },
+  });
   return {
+    budget,
     tools: [...tools],
     tool: (name) => tools.get(name),
     describes: {
@@ -58,18 +81,17 @@ export function builtInLoop(options: LoopOptions): Loop {
       tools: serverTools as unknown as Json,
       settings: typeof settings === "function" ? null : (settings as Json),
     },
-    models: { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts },
-    settings: (run, path) => {
-      if (typeof settings !== "function") return settings as Json;
-      return toJson(settings({ stepNumber: Number(path) / 2, messages: run.messages }), "settings of a model step");
-    },
+    models: policy,
+    settings: settingsOf,
     withInstructions: (other) => builtInLoop({ ...options, instructions: other }),
     next,
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
     asks: (step) => asks(step) as unknown as AskedOfModel,
-    async callModel({ run, before, model: index, settings, signal, emit }: ModelStep) {
+    async callModel({ run, before, model: index, settings, maxOutputTokens, signal, emit }: ModelStep) {
       const model = models[index] ?? (models[0] as LanguageModel);
-      const answer = await callModel({ model, ...asks({ run, before, settings }), timeouts, signal }, emit);
+      const asked = asks({ run, before, settings });
+      const bounded = { ...asked.settings, ...(maxOutputTokens !== undefined && { maxOutputTokens }) };
+      const answer = await callModel({ model, ...asked, settings: bounded, timeouts, signal }, emit);
       const unusable = unusableEnd(model, answer, index === models.length - 1);
       if (unusable !== undefined) throw unusable;
       const { usage, ...output } = answer;
@@ -85,7 +107,10 @@ function next(run: RunState): Next {
   if (step.finished.status !== "ok") return { next: "fail", error: errorOf(step) };
   const output = outputOf(step);
   const isCut = NOT_WHOLE[output.finishReason];
-  if (isCut !== null) return { next: "fail", error: isCut };
+  if (isCut !== null) {
+    const isBudgets = output.finishReason === "length" && step.attempts.at(-1)?.reserved?.isRest === true;
+    return { next: "fail", error: isBudgets ? CUT_BY_BUDGET : isCut };
+  }
   if (output.calls.length === 0) return { next: "finish", outputOf: path };
   const calls = output.calls.map(({ id, name, input, invalid }, index): LoopCall => {
     const call = { path: `${Number(path) + 1}.${index}` as Path, id, name, input, model: path, index };
@@ -93,6 +118,17 @@ function next(run: RunState): Next {
   });
   const isAnswered = calls.every((call) => run.steps.get(call.path)?.finished !== undefined);
   return isAnswered ? { next: "model", path: String(Number(path) + 2) as Path } : { next: "calls", calls };
+}
+
+const CUT_BY_BUDGET: RecordedError = {
+  code: BUDGET_EXCEEDED,
+  message: "The model's answer was cut at what the budget had left for it.",
+};
+
+/** The settings with which a step began. */
+function recordedSettings(step: StepState | undefined): Json | undefined {
+  const input = step?.started.input;
+  return input !== undefined && "history" in input ? input.history.settings : undefined;
 }
 
 /** The newest model step, or where the first one will stand. */

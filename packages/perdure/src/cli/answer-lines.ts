@@ -26,7 +26,7 @@ export function answerLines({ id, kind, schema }: Answerable): readonly (readonl
     case "suspension":
       return [answer("--value", JSON.stringify(sampleOf(schema))), answer("--cancel")];
     case "budget":
-      return [answer("--value", JSON.stringify(sampleOf(schema)))];
+      return [answer("--value", JSON.stringify(sampleOf(schema))), answer("--value", JSON.stringify({ stop: true }))];
     case "poisoned":
       return ["go-on", "abandon"].map((action) => answer("--value", JSON.stringify({ action })));
     case "client-tool":

@@ -1,7 +1,7 @@
 /** The routes beside the streams: runs, their logs, the inbox. */
 import type { Context, Hono } from "hono";
 import type { Entry } from "../log/entries.ts";
-import { isJsonObject } from "../protocol/json.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import type { Engine } from "../runtime/engine.ts";
@@ -85,6 +85,21 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
       return c.json({ run: after }, put === "put" ? 202 : 200);
     });
   }
+
+  app.post("/runs/:uid/raise", async (c) => {
+    const run = await ownRun(c);
+    if (run instanceof Response) return run;
+    if (run.aside !== null)
+      return problem(409, "RUN_SET_ASIDE", refusedAside(run.uid, "raise"), { details: run.aside });
+    if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send the raise as application/json");
+    const body = await readJsonBody(c.req.raw, bodyLimit);
+    const amounts: Json = body.ok && isJsonObject(body.json) ? (body.json as Json) : null;
+    const is = await engine.raise(run, amounts, c.get("principal"));
+    if (typeof is === "object")
+      return problem(is.status, is.code, is.message, is.details === undefined ? {} : { details: is.details });
+    const after = await showRun(store, (await store.run(run.uid)) ?? run, now());
+    return c.json({ run: after }, is === "put" ? 202 : 200);
+  });
 
   app.post("/runs/:uid/prune", async (c) => {
     const run = await ownRun(c);

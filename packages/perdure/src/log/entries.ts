@@ -48,6 +48,7 @@ const word = <T extends string>() =>
   z.custom<T>((v) => typeof v === "string" && v !== "", "expected a non-empty string");
 const count = z.int().nonnegative();
 const time = z.number();
+const price = z.number().nonnegative();
 
 /** The text went through JSON before it comes here, so all that is left to ask is whether the member is there. */
 const json = z.custom<Json>((v) => v !== undefined, "is missing");
@@ -234,6 +235,16 @@ const factSchema = z.discriminatedUnion("kind", [
     deadline: time.nullable(),
     /** Which model is asked. */
     model: object({ provider: z.string(), modelId: z.string() }).exactOptional(),
+    /** The most that a model call under a budget may use. Tokens; `rates` in USD per million. `isRest`: its output is all that was left. */
+    reserved: object({
+      input: count,
+      output: count,
+      rates: object({
+        ...{ input: price, output: price },
+        ...{ cacheRead: price.exactOptional(), cacheWrite: price.exactOptional() },
+      }).exactOptional(),
+      isRest: z.literal(true).exactOptional(),
+    }).exactOptional(),
   }),
   /** It waits for a business key that another step holds, and gives up at `until`. Once per step, for the holder that it found. */
   fact("step.waiting", { path, holder: object({ uid, path }), until: time }),

@@ -31,6 +31,7 @@ import { broughtBy, type RenderSource, render, threadIdOf } from "./render.ts";
 import type { Announced, Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
 import { afterShowing, newRunning } from "./running.ts";
 import { SharedMap } from "./shared-map.ts";
+import { afterEntry, afterRaise, amountsOf, readRaise } from "./spending.ts";
 import { clientMessage, resultContent, resultId } from "./tool-result.ts";
 import { restoreMessages } from "./transcript.ts";
 
@@ -127,6 +128,8 @@ export class Folding {
     this.#now.head = entry.seq;
     if (entry.kind === "frame") return this.#show(entry, run);
     this.#note(entry, run);
+    const spending = afterEntry(this.#now.spending, entry, this.#running);
+    if (spending !== this.#now.spending) this.#set({ spending });
     return undefined;
   }
 
@@ -205,6 +208,8 @@ export class Folding {
       case "inbox.taken":
         if (entry.item === "cancel") this.#set({ cancelled: true });
         if (entry.item === "abandon") this.#set({ cancelled: true, abandoned: true });
+        if (entry.item === "raise")
+          this.#set({ spending: afterRaise(now.spending, amountsOf(entry.payload), entry.seq) });
         return;
       case "run.parked":
         this.#set({ parked: entry.why });
@@ -258,6 +263,8 @@ export class Folding {
     const { id, path, kind } = interrupt;
     this.#interrupts.set(id, interrupt);
     this.#commit(patch);
+    const { spending } = this.#now;
+    if (kind === "budget") this.#set({ spending: { ...spending, asked: spending.asked + 1 } });
     const step = this.#steps.get(path);
     // A budget's question, and an operator's, may belong to no step.
     if (step === undefined) return;
@@ -283,6 +290,7 @@ export class Folding {
     }
     this.#interrupts.delete(entry.id);
     this.#answers.set(entry.id, entry);
+    if (interrupt.kind === "budget" && entry.status !== "withdrawn") this.#settleBudget(interrupt, entry);
     const step = this.#steps.get(interrupt.path);
     if (step === undefined) return;
     this.#steps.set(interrupt.path, {
@@ -290,6 +298,14 @@ export class Folding {
       waits: step.waits === entry.id ? null : step.waits,
       asked: step.asked.map((asked) => (asked.interrupt.id === entry.id ? { ...asked, answer: entry } : asked)),
     });
+  }
+
+  /** More is granted, or nothing is started any more. */
+  #settleBudget(interrupt: Interrupt, entry: Noted<"interrupt.answered">): void {
+    const { spending } = this.#now;
+    const raise = readRaise(entry);
+    if (raise === undefined) this.#set({ cancelled: true, spending: { ...spending, stop: interrupt } });
+    else this.#set({ spending: afterRaise(spending, raise, entry.seq) });
   }
 
   #show(frame: Frame, run: Noted<"run.started">): AGUIEvent {

@@ -3,6 +3,7 @@ import { HeldMessages } from "../protocol/held-messages.ts";
 import { newWire } from "../protocol/verify.ts";
 import { LogError } from "./log-error.ts";
 import type { RunState } from "./run-state.ts";
+import { NOTHING_SPENT } from "./spending.ts";
 
 type MapName = "steps" | "running" | "interrupts" | "answers" | "subagents";
 export type Maps = Pick<RunState, MapName>;
@@ -23,6 +24,7 @@ export function blank(messages: readonly Message[]): Scalars {
     parked: null,
     cancelled: false,
     abandoned: false,
+    spending: NOTHING_SPENT,
     memos: {},
     committed: {},
     shown: {},
@@ -46,6 +48,7 @@ export function scalarsOf(state: Scalars | RunState): Scalars {
     parked: state.parked,
     cancelled: state.cancelled,
     abandoned: state.abandoned,
+    spending: state.spending,
     memos: state.memos,
     committed: state.committed,
     shown: state.shown,
@@ -67,6 +70,7 @@ export class Folded implements RunState {
   readonly parked: RunState["parked"];
   readonly cancelled: RunState["cancelled"];
   readonly abandoned: RunState["abandoned"];
+  readonly spending: RunState["spending"];
   readonly memos: RunState["memos"];
   readonly committed: RunState["committed"];
   readonly shown: RunState["shown"];
@@ -92,6 +96,7 @@ export class Folded implements RunState {
     this.parked = now.parked;
     this.cancelled = now.cancelled;
     this.abandoned = now.abandoned;
+    this.spending = now.spending;
     this.memos = now.memos;
     this.committed = now.committed;
     this.shown = now.shown;

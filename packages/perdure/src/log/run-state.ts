@@ -5,6 +5,7 @@ import type { Json } from "../protocol/json.ts";
 import type { Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Entry, FactKind, Interrupt, LegRequest } from "./entries.ts";
+import type { Spending } from "./spending.ts";
 
 /** A fact with its place and time in the log. */
 export type Noted<K extends FactKind> = Extract<Entry, { kind: K }>;
@@ -75,6 +76,7 @@ export interface RunState {
   readonly cancelled: boolean;
   /** Nor is anything waited for. */
   readonly abandoned: boolean;
+  readonly spending: Spending;
 
   readonly steps: ReadonlyMap<Path, StepState>;
   /** Attempts without an outcome, by the path of their step. */

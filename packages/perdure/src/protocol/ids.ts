@@ -36,6 +36,7 @@ const letters = {
   // Questions that only an interruption brings up: the numbers of the others do not depend on it.
   unknown: "u",
   operator: "o",
+  budget: "b",
 } as const;
 export type IdKind = keyof typeof letters;
 

@@ -7,6 +7,7 @@ import type { Json } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import type { LoopBudget } from "./budget.ts";
 import type { ModelEmitter } from "./model-emitter.ts";
 import type { ModelPolicy } from "./model-retry.ts";
 
@@ -88,6 +89,8 @@ export interface ModelStep {
   readonly model: number;
   /** As the step's input records them. */
   readonly settings: Json;
+  /** The most that it may answer, under a budget. Tokens. */
+  readonly maxOutputTokens?: number;
   readonly signal: AbortSignal;
   readonly emit: ModelEmitter;
 }
@@ -105,6 +108,7 @@ export interface Loop {
   settings(run: RunState, path: Path): Json;
   /** The same agent under another system prompt, as a fork may have it. */
   withInstructions(instructions: string): Loop;
+  readonly budget?: LoopBudget | null;
   /** Pure: what the log asks for, whatever runs at the moment. */
   next(run: RunState): Next;
   /** Pure: what a model step would be asked now, of a run as it is when the step begins. */

@@ -60,11 +60,8 @@ export function answerProblem(
   if (isOperators(question) && question.kind !== "poisoned") {
     return forbidden(question, "it waits for an operator, not for an answer");
   }
-  const may = (scope: string): boolean => scopes.includes(scope) || scopes.includes(EVERY_SCOPE);
-  if (!may(ANSWER_SCOPE)) return forbidden(question, `the scope "${ANSWER_SCOPE}" is needed`);
-  if (question.audience !== null && !may(question.audience)) {
-    return forbidden(question, `the scope "${question.audience}" is needed`);
-  }
+  const missing = mayAnswerFor(scopes, question.audience);
+  if (missing !== undefined) return forbidden(question, `the scope "${missing}" is needed`);
   if (answer.status === "cancelled") {
     if (!isOperators(question)) return undefined;
     const issues = [{ path: "", message: "an operator's question is answered by an action, not cancelled" }];
@@ -74,6 +71,12 @@ export function answerProblem(
   if (validated.ok) return isTooEarly(question, answer, mayLand) ? tooEarly(question) : undefined;
   const issues = validated.issues.map(({ path, message }) => ({ path, message }));
   return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
+}
+
+/** @returns the scope that is missing, if one is */
+export function mayAnswerFor(scopes: readonly string[], audience: string | null): string | undefined {
+  if (scopes.includes(EVERY_SCOPE)) return undefined;
+  return [ANSWER_SCOPE, ...(audience === null ? [] : [audience])].find((scope) => !scopes.includes(scope));
 }
 
 /** "Not done" of a write that goes on: it would be believed even if that does it, and this process dies before it says so. */

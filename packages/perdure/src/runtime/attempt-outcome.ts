@@ -19,6 +19,9 @@ export const GIVEN_UP: RecordedError = { code: "CUT", message: "the run was aban
 /** Code of the failure of an attempt that nobody made here: another run has left it open. Such an attempt has no deadline. */
 export const INHERITED = "INHERITED";
 
+/** Code of the failure of an attempt that was stopped at the time of its run's budget. */
+const TIME_IS_UP = "BUDGET_TIME";
+
 export function isDeath(error: RecordedError): boolean {
   return isSame(error, CUT);
 }
@@ -30,6 +33,7 @@ export function failures({ attempts }: StepState): number {
 
 export function failedByItself({ failed, deadline }: Attempt): boolean {
   if (failed === undefined || [CUT, LOST, GIVEN_UP].some((cut) => isSame(failed.error, cut))) return false;
+  if (failed.error.code === TIME_IS_UP) return false;
   return failed.error.code !== INHERITED || deadline !== null;
 }
 
@@ -50,6 +54,14 @@ export class TimedOut extends PerdureError {
   override readonly name = "TimedOut";
   constructor() {
     super("TIMEOUT", "it took too long");
+  }
+}
+
+/** A step was stopped because the time of its run's budget was up. It costs the step none of its attempts. */
+export class TimeIsUp extends PerdureError {
+  override readonly name = "TimeIsUp";
+  constructor() {
+    super(TIME_IS_UP, "the time of the run's budget was up");
   }
 }
 
@@ -94,7 +106,8 @@ function isTimeout(reason: unknown): boolean {
 
 /** What log, model and client may know of a failure; the cause goes to whoever runs the server. */
 export function recordedError(error: unknown, run: Uid, report: (error: unknown, run: Uid) => void): RecordedError {
-  if (error instanceof Cancelled || error instanceof TimedOut) return { code: error.code, message: error.message };
+  if (error instanceof Cancelled || error instanceof TimedOut || error instanceof TimeIsUp)
+    return { code: error.code, message: error.message };
   if (error instanceof HandlerError || error instanceof InvalidInput || error instanceof InvalidOutput) {
     if (error.cause !== undefined) report(error, run);
     return { code: error.code, message: error.message };

@@ -27,7 +27,16 @@ import type { Reply } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { AttemptContext } from "./attempt-context.ts";
 import { AttemptExit } from "./attempt-exit.ts";
-import { Cancelled, failures, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
+import {
+  Cancelled,
+  failures,
+  LateOutcome,
+  orAborted,
+  recordedError,
+  TimedOut,
+  TimeIsUp,
+  ToolLog,
+} from "./attempt-outcome.ts";
 import { startedEntry, suspensionQuestion } from "./call-entries.ts";
 import { unknownTool } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
@@ -256,7 +265,7 @@ export class CallRunner {
       this.finish(call, "call", { status: "cancelled" }, claim);
       return;
     }
-    const retryAt = this.#retryAt(call, tool, error, applied);
+    const retryAt = error instanceof TimeIsUp ? this.#options.now() : this.#retryAt(call, tool, error, applied);
     if (retryAt !== null) {
       const failed = {
         kind: "step.failed",

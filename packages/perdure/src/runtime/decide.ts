@@ -10,14 +10,18 @@
  * D3. "Not applied" counts only when nothing of the attempt can land any more (`retryAt` of its failure).
  * D4. After a cancel nothing is started. After an abandon nothing is waited for either.
  * D5. What an earlier driver began goes on only when this one's tools agree with it.
+ * D6. What does not fit into the budget is not started (`budget.ts`); at the end of its time what can be stopped is.
  */
 import type { Fact, Interrupt, LegOutcome } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import { isListed, isOperators, wireInterrupt } from "../log/interrupts.ts";
+import type { Spent } from "../log/spent.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox, KeyName } from "../store/store.ts";
 import type { Loop, LoopCall } from "./agent-definition.ts";
+import { BudgetGate, type ModelBound } from "./budget.ts";
+import { budgetExceeded, shortagesOf } from "./budget-question.ts";
 import { contractQuestionOf } from "./contracts.ts";
 import { openClientCalls } from "./intake.ts";
 import { NEEDS_OPERATOR, readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
@@ -29,7 +33,7 @@ import { isPoisoned, poisonedSteps } from "./suspects.ts";
 
 /** Something to do for one step. */
 export type Start =
-  | { readonly start: "model"; readonly path: Path }
+  | ({ readonly start: "model"; readonly path: Path } & ModelBound)
   /** A call that was never begun: check it, and ask for approval if it needs one. */
   | { readonly start: "check"; readonly call: LoopCall }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
@@ -52,11 +56,22 @@ export type Decision =
   | { readonly do: "expire" | "withdraw"; readonly interrupts: readonly string[] }
   /** The run is given up while bodies run. */
   | { readonly do: "cut" }
+  /** What comes next does not fit into the budget. */
+  | { readonly do: "ask"; readonly question: Interrupt }
   /** Steps that have taken their process down too often. */
   | { readonly do: "poison"; readonly paths: readonly Path[] }
   | { readonly do: "start"; readonly starts: readonly Start[] }
-  /** `bodies`: something runs here; `until`: a timer, in ms since the epoch; `key`: what has to come free. */
-  | { readonly do: "wait"; readonly bodies: boolean; readonly until: number | null; readonly key: KeyName | null }
+  /**
+   * `bodies`: something runs here; `until`: a timer, in ms since the epoch; `key`: what has to come free; `isTimeUp`: of what runs, all that can
+   * be stopped has to be.
+   */
+  | {
+      readonly do: "wait";
+      readonly bodies: boolean;
+      readonly until: number | null;
+      readonly key: KeyName | null;
+      readonly isTimeUp?: true;
+    }
   | { readonly do: "end-leg"; readonly outcome: LegOutcome }
   | {
       readonly do: "finish";
@@ -85,6 +100,10 @@ export interface Now {
   readonly held: ReadonlyMap<Path, KeyWait>;
   /** Writes that this process has begun and nobody has recorded an outcome of. */
   readonly leftBehind: ReadonlyMap<Path, LeftBehind>;
+  /** The thread's runs before this one, for what a model call may use. */
+  readonly before?: readonly RunState[];
+  /** What runs have used with which this one shares its budget. */
+  readonly elsewhere?: readonly Spent[];
 }
 
 export function decide(run: RunState, loop: Loop, now: Now): Decision {
@@ -103,8 +122,19 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   if (forOperator.length > 0) return { do: "withdraw", interrupts: forOperator.map(({ id }) => id) };
 
   const next = loop.next(run);
-  const plans = next.next === "calls" ? next.calls.map((call): Plan => ({ call, ...standing(run, call, now) })) : [];
-  const starts = next.next === "model" ? startModel(run, next.path, now) : oneEffectAtATime(plans, loop);
+  const gate = run.cancelled || !loop.budget ? null : new BudgetGate(run, loop.budget, now);
+  const plans =
+    next.next === "calls"
+      ? next.calls.map((call): Plan => ({ call, ...withinBudget(gate, call, standing(run, call, now)) }))
+      : [];
+  const starts = next.next === "model" ? startModel(run, next.path, now, gate) : oneEffectAtATime(plans, loop);
+  const isOver = next.next === "finish" || next.next === "fail";
+  const settled = [...run.interrupts.values()].filter(
+    (question) => question.kind === "budget" && (gate === null || isOver || !isStillShort(gate, question)),
+  );
+  if (settled.length > 0) return { do: "withdraw", interrupts: settled.map(({ id }) => id) };
+  const question = gate?.question ?? null;
+  if (question !== null) return { do: "ask", question };
   if (starts.length > 0) return { do: "start", starts };
 
   const bodies = now.live.size > 0;
@@ -115,12 +145,19 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
     const expiries = [...run.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
     // A run lies down until one key moves; with others, and while something runs here, it has to look.
     const looks = bodies || keys.length > 1 ? keys.map(({ lookAt }) => lookAt) : [];
-    const until = Math.min(...timers, ...expiries, ...looks);
+    const endsAt = (bodies ? gate?.endsAt : null) ?? Number.POSITIVE_INFINITY;
+    const isTimeUp = now.at >= endsAt;
+    const until = Math.min(...timers, ...expiries, ...looks, ...(isTimeUp ? [] : [endsAt]));
     // A write that still runs keeps the run here: what it brings counts at once.
     const isAwaited = bodies || [...now.leftBehind.values()].some(({ is }) => is === "running");
-    return { do: "wait", bodies: isAwaited, until: Number.isFinite(until) ? until : null, key: keys[0]?.name ?? null };
+    return {
+      ...{ do: "wait", bodies: isAwaited, until: Number.isFinite(until) ? until : null, key: keys[0]?.name ?? null },
+      ...(isTimeUp && { isTimeUp }),
+    };
   }
 
+  const { stop } = run.spending;
+  if (stop !== null && !run.abandoned) return { do: "finish", outcome: "failed", error: budgetExceeded(stop) };
   if (run.cancelled) return { do: "finish", outcome: run.abandoned ? "abandoned" : "cancelled" };
   switch (next.next) {
     case "finish":
@@ -137,15 +174,32 @@ function unfinishedAttempts(run: RunState, live: ReadonlySet<Path>): { path: Pat
   return [...run.running].flatMap(([path, { attempt }]) => (live.has(path) ? [] : [{ path, n: attempt.n }]));
 }
 
-function startModel(run: RunState, path: Path, now: Now): Start[] {
+function startModel(run: RunState, path: Path, now: Now, gate: BudgetGate | null): Start[] {
   const isHeld = now.live.has(path) || run.cancelled || isPoisoned(run.steps.get(path));
-  return isHeld || modelBackOff(run, path, now).length > 0 ? [] : [{ start: "model", path }];
+  if (isHeld || modelBackOff(run, path, now).length > 0) return [];
+  const { may, ...bound } = gate?.model(path) ?? { may: "begin" };
+  return may === "begin" ? [{ start: "model", path, ...bound }] : [];
 }
 
 /** When a model that has failed may be asked again, where that is not yet. */
 function modelBackOff(run: RunState, path: Path, { at }: Now): number[] {
   const retryAt = retryTime(run.steps.get(path));
   return retryAt !== null && retryAt > at ? [retryAt] : [];
+}
+
+/** A call that the budget has no room for waits, and others pass (D2). */
+function withinBudget(gate: BudgetGate | null, call: LoopCall, found: Standing): Standing {
+  if (gate === null || found.is !== "ready") return found;
+  const { start } = found;
+  const isAttempt = start.start === "attempt";
+  // Behind what is found out now the next attempt may follow at once.
+  if (!isAttempt && !(start.start === "judge" && start.isSettled)) return found;
+  const pass = isAttempt ? gate.call(call.path, call.name) : gate.again();
+  return pass.may === "begin" ? found : { is: "waiting" };
+}
+
+function isStillShort(gate: BudgetGate, question: Interrupt): boolean {
+  return shortagesOf(question).some((shortage) => gate.isStill(shortage));
 }
 
 /** Where one call stands. */

@@ -71,6 +71,7 @@ class Driver {
         disagreed: this.#steps.disagreed,
         held: this.#steps.held,
         leftBehind: this.#options.writes.of(this.#options.lease.uid),
+        before: this.#options.before,
       });
       const ended = await this.#act(decision);
       if (ended !== undefined) return ended;
@@ -103,6 +104,12 @@ class Driver {
         return undefined;
       case "cut":
         await this.#cut();
+        return undefined;
+      case "ask":
+        await this.#session.offer(() => [
+          ...(this.#session.state.leg === null ? intake(this.#session.state, []) : []),
+          ...this.#session.opening(decision.question),
+        ]);
         return undefined;
       case "poison":
         this.#poison(decision.paths);
@@ -239,8 +246,9 @@ class Driver {
     );
   }
 
-  async #wait({ bodies, until, key }: Extract<Decision, { do: "wait" }>): Promise<Driven | undefined> {
+  async #wait({ bodies, until, key, isTimeUp }: Extract<Decision, { do: "wait" }>): Promise<Driven | undefined> {
     const { now } = this.#options;
+    if (isTimeUp) this.#steps.abortForBudget();
     const left = until === null ? Number.POSITIVE_INFINITY : until - now();
     // Only a run that rests is woken by a key.
     if (bodies || (key === null && left <= SHORT_WAIT)) {

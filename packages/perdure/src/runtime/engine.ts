@@ -26,6 +26,7 @@ import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import { prune } from "./prune.ts";
 import { Pruner } from "./pruner.ts";
+import { type RaiseProblem, raiseProblem } from "./raise.ts";
 import { RunningWrites } from "./running-writes.ts";
 import { startingState } from "./starting-state.ts";
 import { SuspectTurn } from "./suspects.ts";
@@ -213,6 +214,13 @@ export class Engine {
   async cancel(uid: Uid, by: string): Promise<"put" | "finished" | "none"> {
     await this.open();
     return await this.store.put(uid, by, { kind: "cancel" });
+  }
+
+  /** Adds to the limits of a run. @returns what is wrong with that, or what became of it */
+  async raise(run: Run, amounts: Json, by: Principal): Promise<RaiseProblem | "put" | "finished" | "none"> {
+    await this.open();
+    const problem = raiseProblem(this.#agents.get(run.agent), amounts, by);
+    return problem ?? (await this.store.put(run.uid, by.subject, { kind: "raise", payload: amounts }));
   }
 
   /** Removes the frames of a run that is over. @throws {@link PruneRefusedError} */

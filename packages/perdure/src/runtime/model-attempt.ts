@@ -5,7 +5,8 @@ import { closeIncomplete, retract } from "../log/retract.ts";
 import type { TokenUsage } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
-import { recordedError } from "./attempt-outcome.ts";
+import { recordedError, TimeIsUp } from "./attempt-outcome.ts";
+import type { ModelBound } from "./budget.ts";
 import { describedAs } from "./describes.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -17,6 +18,8 @@ import { ModelStepEmitter } from "./model-step.ts";
 interface ModelAsk {
   readonly path: Path;
   readonly policy: ModelPolicy;
+  /** What keeps it within its run's budget. */
+  readonly bound: ModelBound;
   /** Called before anything of the attempt is recorded. */
   prepare?(signal: AbortSignal): Promise<void>;
   /** Its first entry. */
@@ -35,7 +38,7 @@ interface ModelAsk {
 export function modelAttempt(
   options: DriverOptions,
   session: DriveSession,
-  path: Path,
+  { path, ...bound }: { readonly path: Path } & ModelBound,
 ): (signal: AbortSignal) => Promise<void> {
   const {
     agent: { loop },
@@ -44,6 +47,7 @@ export function modelAttempt(
   return attemptAtModel(options, session, {
     path,
     policy: loop.models,
+    bound,
     // Without its tools the call below fails, which is recorded.
     prepare: async (signal) => await loop.refresh?.(signal).catch(() => {}),
     started: (run) => ({
@@ -51,7 +55,10 @@ export function modelAttempt(
       input: { history: { upTo: run.head, ...describedAs(loop), settings: loop.settings(run, path) } },
     }),
     call: ({ run, ...request }) =>
-      loop.callModel({ run, before, path, settings: recordedSettings(run, path), ...request }),
+      loop.callModel({
+        ...{ run, before, path, settings: recordedSettings(run, path), ...request },
+        ...(bound.reserved && { maxOutputTokens: bound.reserved.output }),
+      }),
   });
 }
 
@@ -66,7 +73,7 @@ function attemptAtModel(
   session: DriveSession,
   ask: ModelAsk,
 ): (signal: AbortSignal) => Promise<void> {
-  const { path, policy } = ask;
+  const { path, policy, bound } = ask;
   const { state } = session;
   const known = state.steps.get(path);
   const n = (known?.attempts.length ?? 0) + 1;
@@ -77,8 +84,10 @@ function attemptAtModel(
     session.add([
       ...(known === undefined ? [ask.started(state)] : []),
       {
-        ...{ kind: "step.attempt", path, n, epoch: session.epoch, phase: "call", key: null, deadline: null },
+        ...{ kind: "step.attempt", path, n, epoch: session.epoch, phase: "call", key: null },
+        deadline: bound.deadline ?? null,
         ...(asked !== undefined && { model: { provider: asked.provider, modelId: asked.modelId } }),
+        ...(bound.reserved && { reserved: bound.reserved }),
       },
     ]);
     await session.committed();
@@ -103,7 +112,9 @@ function attemptAtModel(
       const told = cancelled ? CANCELLED : recordedError(error, state.run.uid, report);
       const again = cancelled
         ? undefined
-        : afterModelFailure(known, policy, model, error, { now: now(), random: random() });
+        : error instanceof TimeIsUp
+          ? { error: told, retryAt: now() }
+          : afterModelFailure(known, policy, model, error, { now: now(), random: random() });
       if (again !== undefined) {
         const failed = { kind: "step.failed", path, n, applied: "no", ...again } as const;
         session.add(retract(session.state, failed, session.stateToShow()));

@@ -1,7 +1,7 @@
 /** Starts steps. Each body runs beside the driver, which is woken when it has ended. */
 import type { Path } from "../protocol/words.ts";
 import type { LoopCall } from "./agent-definition.ts";
-import { Cancelled } from "./attempt-outcome.ts";
+import { Cancelled, TimeIsUp } from "./attempt-outcome.ts";
 import { CallGate } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
 import { CallRunner } from "./call-runner.ts";
@@ -59,7 +59,7 @@ export class StepRunner {
   async start(start: Start): Promise<void> {
     switch (start.start) {
       case "model":
-        return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start.path));
+        return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start));
       case "check":
         return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
       case "attempt":
@@ -81,6 +81,11 @@ export class StepRunner {
   /** Model calls, reads and idempotent calls stop now; a write goes on. */
   abortForCancel(): void {
     for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new Cancelled());
+  }
+
+  /** The same, when the time of the run's budget is up. */
+  abortForBudget(): void {
+    for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new TimeIsUp());
   }
 
   /** Everything stops now. What does not heed its signal is left behind with {@link forget}. */

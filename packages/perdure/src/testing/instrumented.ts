@@ -33,6 +33,9 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
     get models() {
       return loop.models;
     },
+    get budget() {
+      return loop.budget ?? null;
+    },
     settings: (run, path) => loop.settings(run, path),
     withInstructions: (other) => instrumentedLoop(loop.withInstructions(other), host),
     next: (run) => loop.next(run),
