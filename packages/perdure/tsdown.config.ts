@@ -4,7 +4,7 @@ export default defineConfig({
   // The doors, each an entry of "exports" in package.json; and the command, its "bin".
   entry: {
     ...Object.fromEntries(
-      ["index", "client", "emit", "log", "mcp", "protocol", "sqlite", "testing"].map((door) => [
+      ["index", "client", "emit", "log", "mcp", "otel", "protocol", "sqlite", "testing"].map((door) => [
         door,
         `src/${door}.ts`,
       ]),

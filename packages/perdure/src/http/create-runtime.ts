@@ -13,6 +13,7 @@ import { EVERY_SCOPE } from "../runtime/answers.ts";
 import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
 import type { ExportOptions } from "../runtime/export-run.ts";
 import type { ForkedRun, ForkOptions } from "../runtime/fork.ts";
+import type { Observer } from "../runtime/observer.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import { Streams } from "../runtime/streams.ts";
 import { memory } from "../store/memory.ts";
@@ -52,6 +53,8 @@ export interface RuntimeOptions {
   readonly prune?: { readonly after: Duration };
   /** How long `close()` lets what runs go on. Milliseconds; default 5,000. */
   readonly drainGrace?: number;
+  /** Whoever looks on: `openTelemetry()` of `perdure/otel` makes traces. Default: nobody. */
+  readonly telemetry?: Observer;
   /** Gets the cause of each RUN_ERROR, which clients are not told. Default: `console.error`. */
   readonly onError?: StreamRunOptions["onError"];
   /** Gets what was odd about a request and was put right. Default: nothing. */
@@ -122,6 +125,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     ...sources,
     pruneAfter: options.prune && parseDuration(options.prune.after, "prune.after of createRuntime"),
     ...{ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) },
+    observer: options.telemetry,
   });
   const streams = new Streams(engine, closing.signal, options.disconnectGrace);
   const app = new Hono<Env>();
@@ -186,7 +190,8 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
 
   return {
     async fetch(request, env) {
-      const response = await app.fetch(request);
+      const answered = () => app.fetch(request);
+      const response = await (options.telemetry?.answers(request.headers, answered) ?? answered());
       const outgoing = outgoingOf(env);
       if (outgoing === undefined) return response;
       return writeEventStream(response, outgoing, (error) => report(error, null)) ? alreadySent() : response;

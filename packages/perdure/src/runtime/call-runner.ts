@@ -136,7 +136,7 @@ export class CallRunner {
         const reply = replyTo(session.state.steps.get(path));
         if (reply !== undefined && tool.goOnJson !== undefined) return tool.goOnJson(reply, input, ctx);
         return tool.resumeJson(answer, input, ctx).then((output) => ({ type: "output" as const, output }));
-      });
+      }, path);
       if (begun === undefined) return;
       if (tool.effect === "write") this.#options.writes.begin(session.state.run.uid, path, begun, tool.policy.settle);
       // A body that ignores its signal is left behind; a write's late result still counts while nothing else has (P3).

@@ -18,6 +18,7 @@ import type { DriverOptions } from "./driver-options.ts";
 import { closingEntries } from "./intake.ts";
 import { LeaseKeeper } from "./lease-keeper.ts";
 import { LogStream } from "./log-stream.ts";
+import type { DriveObserver } from "./observer.ts";
 import { type LeaseLostError, RunLog } from "./run-log.ts";
 import { StateSize } from "./state-size.ts";
 
@@ -32,6 +33,7 @@ export class DriveSession {
   readonly #abort = new AbortController();
   readonly #store: EventStore;
   readonly #keeper: LeaseKeeper;
+  readonly #observing: DriveObserver | undefined;
   #mayHaveMail = true;
   #isAwake = true;
   #onWake: (() => void) | undefined;
@@ -39,7 +41,8 @@ export class DriveSession {
   constructor(options: DriverOptions<Agent>) {
     const { store, lease, run, agent, now } = options;
     this.#store = store;
-    this.#log = new RunLog(store, lease, run, (error) => this.#lost(error), now);
+    this.#observing = options.observing;
+    this.#log = new RunLog(this.#appending(store), lease, run, (error) => this.#lost(error), now);
     this.#keeper = new LeaseKeeper(options, this.#log);
     this.stream = new LogStream(this.#log, now);
     this.memory = {
@@ -80,12 +83,14 @@ export class DriveSession {
    * Begins a body, in the very tick in which the lease is found to be this driver's for a while yet. Its attempt has to be durable.
    *
    * @param body - called once; what it returns is not awaited
+   * @param path - its step's
    * @throws {@link LeaseLostError}
    */
-  async begin<T>(body: () => T): Promise<{ readonly begun: T }> {
+  async begin<T>(body: () => T, path = "" as Path): Promise<{ readonly begun: T }> {
     for (;;) {
       this.signal.throwIfAborted();
-      if (this.#keeper.isSure) return { begun: body() };
+      if (this.#keeper.isSure)
+        return { begun: this.#observing === undefined ? body() : this.#observing.inside(path, body) };
       await this.#keeper.renew();
     }
   }
@@ -223,6 +228,19 @@ export class DriveSession {
   close(): void {
     this.#keeper.stop();
     this.outlet.close(new RunInterrupted(this.#log.state.leg?.runId ?? this.#log.state.run.uid, "ended"));
+  }
+
+  /** The store, where somebody looks on at what becomes durable. */
+  #appending(store: EventStore): Pick<EventStore, "append"> {
+    const observing = this.#observing;
+    if (observing === undefined) return store;
+    return {
+      append: async (lease, batch) => {
+        const appended = await store.append(lease, batch);
+        if (appended.is === "appended") observing.appended(batch.entries, appended.at, this.#log.state);
+        return appended;
+      },
+    };
   }
 
   #lost(error: LeaseLostError): void {

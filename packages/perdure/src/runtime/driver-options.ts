@@ -2,6 +2,7 @@ import type { RunState } from "../log/fold.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Lease } from "../store/store.ts";
 import type { Agent, LoopAgent } from "./agent-definition.ts";
+import type { DriveObserver } from "./observer.ts";
 import type { RunningWrites } from "./running-writes.ts";
 import type { SuspectTurn } from "./suspects.ts";
 
@@ -30,4 +31,5 @@ export interface DriverOptions<A extends Agent = LoopAgent> {
   /** In [0, 1). */
   readonly random: () => number;
   readonly report: (error: unknown, run: Uid) => void;
+  readonly observing?: DriveObserver | undefined;
 }

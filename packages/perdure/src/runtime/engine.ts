@@ -24,6 +24,7 @@ import { type ExportOptions, exportRun, loopOf } from "./export-run.ts";
 import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
+import type { Observer } from "./observer.ts";
 import { prune } from "./prune.ts";
 import { Pruner } from "./pruner.ts";
 import { type RaiseProblem, raiseProblem } from "./raise.ts";
@@ -51,6 +52,8 @@ export interface EngineOptions {
   readonly random?: () => number;
   /** Ids of new runs. Default: uuid v7. */
   readonly newUid?: () => Uid;
+  /** Default: nobody looks on. */
+  readonly observer?: Observer | undefined;
   /** Prunes runs that ended so many ms ago. Default: none. */
   readonly pruneAfter?: number | undefined;
 }
@@ -92,6 +95,7 @@ export class Engine {
   readonly #random: () => number;
   readonly #newUid: () => Uid;
   readonly #report: EngineOptions["report"];
+  readonly #observer: Observer | undefined;
   readonly #stop = new AbortController();
   readonly #giveUp = new AbortController();
   readonly #driving = new Map<Uid, Promise<void>>();
@@ -120,11 +124,13 @@ export class Engine {
     random = Math.random,
     newUid = () => uuidv7() as Uid,
     pruneAfter,
+    observer,
   }: EngineOptions) {
     this.store = store;
     this.threads = new Threads(store);
     this.#agents = agents;
     this.#report = report;
+    this.#observer = observer;
     this.#now = now;
     this.#random = random;
     this.#newUid = newUid;
@@ -241,6 +247,7 @@ export class Engine {
       {
         ...{ store: this.store, threads: this.threads, agents: this.#agents, newUid: this.#newUid },
         definitionOf: definitionHash,
+        labelsOf: (begun) => this.#observer?.begins(begun) ?? {},
       },
       ...([uid, options, by] as const),
     );
@@ -334,16 +341,17 @@ export class Engine {
     const request = legRequest({ input, principal, shown }, added);
     const isOther = !jsonEqual(state, request.state ?? {});
     const root = "" as Path;
+    const uid = this.#newUid();
     return [
       {
         kind: "run.started",
-        uid: this.#newUid(),
+        uid,
         agent: agent.name,
         definition: definitionHash(agent),
         owner: { tenant: key.tenant, subject: key.subject },
         thread: key.thread,
         turn,
-        labels: {},
+        labels: this.#observer?.begins({ uid, agent: agent.name, thread: key.thread }) ?? {},
         ...(instructions !== undefined && { instructions }),
       },
       { kind: "leg.started", leg: 1, runId: input.runId, request },
@@ -478,8 +486,16 @@ export class Engine {
       ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
     };
-    if (agent.loop === undefined) return await driveBody({ ...options, agent });
-    return await drive({ ...options, agent: { ...agent, loop: loopOf(agent.loop, state) } });
+    const going = agent.loop === undefined ? agent : { ...agent, loop: loopOf(agent.loop, state) };
+    const observing = this.#observer?.drives({ agent: going, epoch: lease.epoch, run: state, before });
+    const driven =
+      going.loop === undefined
+        ? driveBody({ ...options, observing, agent: going })
+        : drive({ ...options, observing, agent: going });
+    return await driven.then((how) => {
+      observing?.ends(how);
+      return how;
+    });
   }
 }
 

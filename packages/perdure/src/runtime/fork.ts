@@ -82,6 +82,7 @@ export interface ForkMaker {
   readonly agents: ReadonlyMap<string, Agent>;
   readonly newUid: () => Uid;
   readonly definitionOf: (agent: Agent) => Hash;
+  readonly labelsOf: (run: ForkedRun) => Readonly<Record<string, string>>;
 }
 
 export interface PlannedFork {
@@ -93,7 +94,7 @@ export interface PlannedFork {
 
 /** @throws {@link ForkRefusedError}, and what reading the run's log throws */
 export async function planFork(
-  { store, threads, agents, newUid, definitionOf }: ForkMaker,
+  { store, threads, agents, newUid, definitionOf, labelsOf }: ForkMaker,
   from: Uid,
   { at, edits = {}, acknowledge = [], ...options }: ForkOptions,
   principal: Principal | undefined,
@@ -126,8 +127,10 @@ export async function planFork(
 
   const uid = newUid();
   const thread = options.thread ?? uid;
+  const begun: ForkedRun = { uid, agent: agent.name, thread, forkedFrom: { uid: from, seq: point.at } };
   const forked: Forked = {
-    ...{ uid, agent: agent.name, definition: definitionOf(agent), thread, labels: {}, principal, instructions, input },
+    ...{ uid, agent: agent.name, definition: definitionOf(agent), thread, labels: labelsOf(begun) },
+    ...{ principal, instructions, input },
     state: checked,
   };
   const { tenant, subject } = run;
@@ -135,7 +138,7 @@ export async function planFork(
     key: { tenant, subject, agent: agent.name, thread },
     runId: `${uid}.1`,
     first: forkEntries(source, point, forked),
-    run: { uid, agent: agent.name, thread, forkedFrom: { uid: from, seq: point.at } },
+    run: begun,
   };
 }
 

@@ -73,7 +73,7 @@ export class Judge {
       const stop = anyOf(signal, timeout.signal);
       const ctx = runner.context(call, tool, asking, draft, stop.signal);
       try {
-        return await (await session.begin(() => tool.reconcileJson(input, ctx))).begun;
+        return await (await session.begin(() => tool.reconcileJson(input, ctx), call.path)).begun;
       } catch (error) {
         // Whatever went wrong in asking says nothing about the write.
         if (!session.signal.aborted) this.options.report(error, session.state.run.uid);

@@ -93,7 +93,7 @@ function attemptAtModel(
     await session.committed();
     const emit = new ModelStepEmitter(session.outlet, state.run.uid, path);
     try {
-      const { begun } = await session.begin(() => ask.call({ run: session.state, model, signal, emit }));
+      const { begun } = await session.begin(() => ask.call({ run: session.state, model, signal, emit }), path);
       const { output: said, usage } = await begun;
       if (!session.isRunning(path, n)) return;
       const output: Json = isJsonObject(said) ? { ...said, messageId: emit.isShown ? emit.messageId : null } : said;

@@ -42,7 +42,7 @@ export class RunLog {
   #lastOffer: Promise<void> = Promise.resolve();
 
   constructor(
-    private readonly store: EventStore,
+    private readonly store: Pick<EventStore, "append">,
     private lease: Lease,
     state: RunState,
     private readonly onLost: (error: LeaseLostError) => void,

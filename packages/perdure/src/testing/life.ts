@@ -32,7 +32,13 @@ export class Life {
   #diedAt: { readonly place: Place; readonly nth: number } | undefined;
 
   /** @param authorize - who asks; default: everybody is the one local principal */
-  constructor(outside: Outside, fate: Fate | null, agent: LoopAgent, authorize?: RuntimeOptions["authorize"]) {
+  constructor(
+    outside: Outside,
+    fate: Fate | null,
+    agent: LoopAgent,
+    authorize?: RuntimeOptions["authorize"],
+    telemetry?: RuntimeOptions["telemetry"],
+  ) {
     this.#outside = outside;
     this.#fate = fate;
     this.mortal = new Mortal(outside.nextStore(), fate !== null && "when" in fate ? fate : null);
@@ -46,6 +52,7 @@ export class Life {
         agents: [instrumented(agent, this)],
         store: this.mortal.store,
         ...(authorize && { authorize }),
+        ...(telemetry && { telemetry }),
         onError: (error) => this.reported.push(error),
       },
     );
