@@ -2,6 +2,7 @@ import type { AgentCapabilities } from "@ag-ui/core";
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import { PerdureError } from "../protocol/errors.ts";
 import { type Json, toJson } from "../protocol/json.ts";
+import type { Schema } from "../protocol/schema.ts";
 import { describeIssues, validateSync } from "../protocol/validate.ts";
 import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
@@ -9,17 +10,18 @@ import type { DynTool } from "../tool/dyn-tool.ts";
 import { registry } from "../tool/registry.ts";
 import { builtInLoop } from "./loop.ts";
 import type { CallSettings, LanguageModel } from "./model-port.ts";
+import { ANSWER_TOOL, type OutputMode, type StructuredOutput, structuredOutput } from "./structured-output.ts";
 
 /** An agent's definition is not usable. */
 export class AgentDefinitionError extends PerdureError {
   override readonly name = "AgentDefinitionError";
-  constructor(message: string) {
-    super("AGENT_DEFINITION", message);
+  constructor(message: string, options?: ErrorOptions) {
+    super("AGENT_DEFINITION", message, options);
   }
 }
 
 /** An agent of the built-in loop: a model with tools. */
-export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "run"> {
+export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, O>, "loop" | "run"> {
   /** Any language model object of the AI SDK. */
   readonly model: LanguageModel;
   /** The system prompt. */
@@ -27,6 +29,13 @@ export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "ru
   readonly tools?: readonly (ToolDefinition | DynTool)[];
   /** How the model is asked: temperature, output limit and so on. */
   readonly settings?: CallSettings;
+  /**
+   * How the model is asked for an {@link LoopAgent.output}: `json`, as JSON by the provider; `tool`, by a call of `final_answer`, which
+   * every model can. Default `auto`: `json` where the model object says `supportsStructuredOutputs`, else `tool`.
+   */
+  readonly outputMode?: OutputMode;
+  /** How often the model is told what was wrong with an output and asked again, in one run. Default 2; 0: never. */
+  readonly outputRepairs?: number;
 }
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
@@ -35,10 +44,10 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `instructions`, `tools`, `approve`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * initial value, which type `ctx.state`; `model`, `instructions`, `tools`, `approve`; `output`: the schema of a structured answer; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
-export function agent<S = Json>(definition: ModelAgentDefinition<S>): LoopAgent<S>;
+export function agent<S = Json, O = unknown>(definition: ModelAgentDefinition<S, O>): LoopAgent<S, O>;
 export function agent<S = Json>(definition: BodyAgent<S>): BodyAgent<S>;
 export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): LoopAgent<S> | BodyAgent<S> {
   const { name, capabilities } = definition;
@@ -47,19 +56,59 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
   }
   if (capabilities !== undefined) checkCapabilities(name, capabilities);
   if ("model" in definition) {
-    const { model, instructions = "", tools = [], settings = {}, ...common } = definition;
+    const {
+      model,
+      instructions = "",
+      tools = [],
+      settings = {},
+      outputMode = "auto",
+      outputRepairs = 2,
+      ...common
+    } = definition;
     if (common.approve !== undefined && common.approve !== "write") {
       throw new AgentDefinitionError(
         `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
       );
     }
-    return Object.freeze({ ...common, loop: builtInLoop({ model, instructions, tools: registry(tools), settings }) });
+    const output = readOutput(name, model, common.output, { mode: outputMode, repairs: outputRepairs });
+    const all = registry(tools);
+    if (output !== undefined && all.get(ANSWER_TOOL) !== undefined) {
+      throw new AgentDefinitionError(
+        `agent "${name}" has an output and a tool named "${ANSWER_TOOL}", by which models give it; rename the tool`,
+      );
+    }
+    return Object.freeze({ ...common, loop: builtInLoop({ model, instructions, tools: all, settings, output }) });
   }
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
   return Object.freeze({ ...definition });
 }
+
+function readOutput(
+  name: string,
+  model: LanguageModel,
+  output: Schema | undefined,
+  { mode, repairs }: { readonly mode: OutputMode; readonly repairs: number },
+): StructuredOutput | undefined {
+  if (output === undefined) return undefined;
+  if (!OUTPUT_MODES.has(mode)) {
+    throw new AgentDefinitionError(
+      `agent "${name}" has outputMode: ${JSON.stringify(mode)}; it is "auto", "json" or "tool"`,
+    );
+  }
+  if (!Number.isInteger(repairs) || repairs < 0) {
+    throw new AgentDefinitionError(`agent "${name}" has outputRepairs: ${repairs}; it is a whole number from 0`);
+  }
+  try {
+    return structuredOutput(output, { mode, repairs, model });
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new AgentDefinitionError(`there is no JSON Schema of the output of agent "${name}": ${why}`, { cause });
+  }
+}
+
+const OUTPUT_MODES: ReadonlySet<string> = new Set<OutputMode>(["auto", "json", "tool"]);
 
 /** What is wrong with them is said where they are written, not to the first client that asks. */
 function checkCapabilities(name: string, capabilities: AgentCapabilities): void {

@@ -6,31 +6,42 @@
  */
 import type { RunState, StepState } from "../log/fold.ts";
 import { clientMessage, editedArguments } from "../log/tool-result.ts";
+import type { UserMessage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
-import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
+import type { Loop, LoopCall, ModelStep, Next, OwnStep } from "../runtime/agent-definition.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
 import { callModel } from "./model-call.ts";
 import { type FinishReason, type ModelOutput, readModelOutput } from "./model-output.ts";
 import type { CallSettings, LanguageModel, ModelTool } from "./model-port.ts";
 import { clientResult, type ToolResult, type Turn, toPrompt, unusableParts } from "./prompt.ts";
+import { ANSWER_STEP, ANSWER_TOOL, OUTPUT_INVALID, repairRequest, type StructuredOutput } from "./structured-output.ts";
 
 export interface LoopOptions {
   readonly model: LanguageModel;
   readonly instructions: string;
   readonly tools: ToolRegistry;
   readonly settings: CallSettings;
+  readonly output?: StructuredOutput | undefined;
 }
 
-export function builtInLoop({ model, instructions, tools, settings }: LoopOptions): Loop {
-  const serverTools = [...tools].map(
+export function builtInLoop({ model, instructions, tools, settings: given, output: structured }: LoopOptions): Loop {
+  const answersByCall = structured?.mode === "tool";
+  const serverTools = [...tools, ...(answersByCall ? [structured.tool] : [])].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
+  // Else a model that has nothing to call answers in text.
+  const settings: CallSettings = answersByCall ? { toolChoice: { type: "required" }, ...given } : given;
+  const format = structured?.mode === "json" ? { responseFormat: structured.format } : {};
   return {
     tools: [...tools],
-    tool: (name) => tools.get(name),
-    describes: { instructions, tools: serverTools as unknown as Json, settings: settings as Json },
-    next,
+    tool: (name) => (structured !== undefined && name === ANSWER_TOOL ? structured.tool : tools.get(name)),
+    describes: {
+      instructions,
+      tools: [...serverTools, ...Object.values(format)] as unknown as Json,
+      settings: settings as Json,
+    },
+    next: (run) => next(run, structured),
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
     async callModel({ run, before, signal, emit }: ModelStep) {
       const { usage, ...output } = await callModel(
@@ -39,6 +50,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
           prompt: toPrompt({ instructions: withContext(instructions, run), turns: turnsOf([...before, run]) }),
           tools: [...serverTools, ...clientTools(run)],
           settings,
+          ...format,
           signal,
         },
         emit,
@@ -48,7 +60,7 @@ export function builtInLoop({ model, instructions, tools, settings }: LoopOption
   };
 }
 
-function next(run: RunState): Next {
+function next(run: RunState, structured: StructuredOutput | undefined): Next {
   const path = lastModelStep(run);
   const step = run.steps.get(path);
   if (step?.finished === undefined) return { next: "model", path };
@@ -56,13 +68,75 @@ function next(run: RunState): Next {
   const output = outputOf(step);
   const isCut = NOT_WHOLE[output.finishReason];
   if (isCut !== null) return { next: "fail", error: isCut };
-  if (output.calls.length === 0) return { next: "finish", outputOf: path };
+  if (output.calls.length === 0) {
+    return structured === undefined
+      ? { next: "finish", outputOf: path }
+      : afterText(run, path, output.text, structured);
+  }
   const calls = output.calls.map(({ id, name, input, invalid }, index): LoopCall => {
     const call = { path: `${Number(path) + 1}.${index}` as Path, id, name, input, model: path, index };
     return invalid === undefined ? call : { ...call, invalid };
   });
   const isAnswered = calls.every((call) => run.steps.get(call.path)?.finished !== undefined);
-  return isAnswered ? { next: "model", path: String(Number(path) + 2) as Path } : { next: "calls", calls };
+  if (!isAnswered) return { next: "calls", calls };
+  const again: Next = { next: "model", path: String(Number(path) + 2) as Path };
+  return structured === undefined ? again : (afterCalls(run, step, calls, structured) ?? again);
+}
+
+/** An answer in text counts once it was read. */
+function afterText(run: RunState, model: Path, text: string, structured: StructuredOutput): Next {
+  const path = `${Number(model) + 1}.0` as Path;
+  const read = run.steps.get(path);
+  if (read?.finished?.status === "ok") return { next: "finish", outputOf: path };
+  if (read?.finished !== undefined) return afterBadAnswer(run, model, errorOf(read), structured);
+  const step: OwnStep = {
+    ...{ path, name: ANSWER_STEP, input: { textOf: model } },
+    run: async () => ({ output: await structured.readText(text) }),
+  };
+  return { next: "own", step };
+}
+
+/** @returns null when the model is asked again as after any call */
+function afterCalls(
+  run: RunState,
+  model: StepState,
+  calls: readonly LoopCall[],
+  structured: StructuredOutput,
+): Next | null {
+  const answers = calls.flatMap(({ name, path }) => {
+    const step = run.steps.get(path);
+    return name === ANSWER_TOOL && step !== undefined ? [step] : [];
+  });
+  const [last] = answers.slice(-1);
+  // Somebody who spoke meanwhile wants an answer that has heard him.
+  if (last === undefined || hasSpokenSince(run, model)) return null;
+  const given = answers.find(({ finished }) => finished?.status === "ok");
+  if (given !== undefined) return { next: "finish", outputOf: given.started.path };
+  return afterBadAnswer(run, model.started.path, errorOf(last), structured);
+}
+
+function afterBadAnswer(run: RunState, model: Path, { message }: RecordedError, { repairs }: StructuredOutput): Next {
+  if (badAnswers(run) <= repairs) return { next: "model", path: String(Number(model) + 2) as Path };
+  const times = repairs === 0 ? "" : ` after ${repairs} ${repairs === 1 ? "repair" : "repairs"}`;
+  return {
+    next: "fail",
+    error: { code: OUTPUT_INVALID, message: `The agent gave no valid output${times}: ${message}` },
+  };
+}
+
+/** How many model steps of the run have given an answer that does not fit. */
+function badAnswers({ steps }: RunState): number {
+  const turns = new Set<string>();
+  for (const [path, { started, finished }] of steps) {
+    const isAnswer = started.name === ANSWER_TOOL || (started.step === "custom" && started.name === ANSWER_STEP);
+    if (isAnswer && finished?.status === "error") turns.add(path.slice(0, path.indexOf(".")));
+  }
+  return turns.size;
+}
+
+function hasSpokenSince({ leg }: RunState, { finished }: StepState): boolean {
+  const isLater = leg !== null && finished !== undefined && leg.seq > finished.seq;
+  return isLater && (leg.request?.messages.some(({ role }) => role === "user") ?? false);
 }
 
 /** An answer that stopped before its end is never a success by itself. */
@@ -100,6 +174,8 @@ function outputOf({ finished }: StepState): ModelOutput {
   return output;
 }
 
+const ACCEPTED = "accepted";
+
 /** The system prompt, and behind it what the user interface says about its situation. */
 function withContext(instructions: string, run: RunState): string {
   const context = (run.request?.context ?? []).map(({ description, value }) => `${description}: ${value}`);
@@ -135,8 +211,21 @@ function turnsOf(runs: readonly RunState[]): Turn[] {
     if (own === undefined) return brought.has(message.id) ? [{ kind: "message", message }] : [];
     const { run, path, output } = own;
     const results = output.calls.map((call, index) => resultOf(run, path, index, call));
-    return [{ kind: "model", output }, ...(results.length > 0 ? [{ kind: "results", results } as const] : [])];
+    const repair = output.calls.length === 0 ? repairOf(run, path) : undefined;
+    return [
+      { kind: "model", output },
+      ...(results.length > 0 ? [{ kind: "results", results } as const] : []),
+      ...(repair !== undefined ? [{ kind: "message", message: repair } as const] : []),
+    ];
   });
+}
+
+/** What the model is told about a text that was no answer (O2). */
+function repairOf(run: RunState, model: Path): UserMessage | undefined {
+  const path = `${Number(model) + 1}.0` as Path;
+  const step = run.steps.get(path);
+  if (step?.started.name !== ANSWER_STEP || step.finished?.status !== "error") return undefined;
+  return { id: `${run.run.uid}:${path}`, role: "user", content: repairRequest(step.finished.error.message) };
 }
 
 function resultOf(
@@ -153,7 +242,8 @@ function resultOf(
       const fromClient = step && clientMessage(step);
       if (fromClient !== undefined) return { ...result, ...clientResult(fromClient) };
       const edited = editedArguments(step);
-      const { output } = finished;
+      // What the model wrote itself need not be told to it again.
+      const output = call.name === ANSWER_TOOL ? ACCEPTED : finished.output;
       return { ...result, output: edited === undefined ? output : { output, argumentsEditedByHuman: edited } };
     }
     case "error": {

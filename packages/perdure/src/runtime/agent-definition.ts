@@ -46,7 +46,9 @@ export interface BodyAgent<S = unknown> extends AgentCommon<S> {
 }
 
 /** An agent that a loop drives by folding the log. */
-export interface LoopAgent<S = unknown> extends AgentCommon<S> {
+export interface LoopAgent<S = unknown, O = unknown> extends AgentCommon<S> {
+  /** What the agent answers with: the run's output, validated, and RUN_FINISHED's `result`. Without it the answer is text. */
+  readonly output?: Schema<unknown, O>;
   /** `"write"`: every call of a `write` tool waits for a human, also where the tool itself asks for none. A tool's own request is kept. */
   readonly approve?: "write";
   readonly loop: Loop;
@@ -69,11 +71,22 @@ export interface LoopCall {
   readonly index: number;
 }
 
+/** A step of the loop's own, between model steps and calls. It changes nothing outside, so it may run again until it has an outcome. */
+export interface OwnStep {
+  readonly path: Path;
+  readonly name: string;
+  readonly input: Json;
+  run(signal: AbortSignal): Promise<{ readonly output: Json; readonly usage?: readonly TokenUsage[] }>;
+  /** Whether a failure may be over the next time. Default: no. */
+  mayRetry?(error: unknown): boolean;
+}
+
 /** What a loop wants next. */
 export type Next =
   | { readonly next: "model"; readonly path: Path }
   | { readonly next: "calls"; readonly calls: readonly LoopCall[] }
-  /** `outputOf`: the model step whose text is the output of the run. */
+  | { readonly next: "own"; readonly step: OwnStep }
+  /** `outputOf`: the step whose output is that of the run; of a model step, its text. */
   | { readonly next: "finish"; readonly outputOf: Path }
   | { readonly next: "fail"; readonly error: RecordedError };
 

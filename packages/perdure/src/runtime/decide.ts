@@ -17,7 +17,7 @@ import { isListed, isOperators, wireInterrupt } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox, KeyName } from "../store/store.ts";
-import type { Loop, LoopCall } from "./agent-definition.ts";
+import type { Loop, LoopCall, OwnStep } from "./agent-definition.ts";
 import { contractQuestionOf } from "./contracts.ts";
 import { openClientCalls } from "./intake.ts";
 import { NEEDS_OPERATOR, readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
@@ -29,6 +29,7 @@ import { isPoisoned, poisonedSteps } from "./suspects.ts";
 /** Something to do for one step. */
 export type Start =
   | { readonly start: "model"; readonly path: Path }
+  | { readonly start: "own"; readonly step: OwnStep }
   /** A call that was never begun: check it, and ask for approval if it needs one. */
   | { readonly start: "check"; readonly call: LoopCall }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
@@ -103,11 +104,12 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const next = loop.next(run);
   const plans = next.next === "calls" ? next.calls.map((call): Plan => ({ call, ...standing(run, call, now) })) : [];
-  const starts = next.next === "model" ? startModel(run, next.path, now) : oneEffectAtATime(plans, loop);
+  const own = next.next === "own" ? ownStanding(run, next.step, now) : undefined;
+  const starts = next.next === "model" ? startModel(run, next.path, now) : startsOf(own, plans, loop);
   if (starts.length > 0) return { do: "start", starts };
 
   const bodies = now.live.size > 0;
-  const timers = plans.flatMap((p) => (p.is === "timer" ? [p.at] : []));
+  const timers = [...plans, ...(own === undefined ? [] : [own])].flatMap((p) => (p.is === "timer" ? [p.at] : []));
   const keys = plans.flatMap((p) => (p.is === "timer" && p.key !== undefined ? [p.key] : []));
   if (bodies || timers.length > 0) {
     const expiries = [...run.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
@@ -137,6 +139,19 @@ function unfinishedAttempts(run: RunState, live: ReadonlySet<Path>): { path: Pat
 
 function startModel(run: RunState, path: Path, { live }: Now): Start[] {
   return live.has(path) || run.cancelled || isPoisoned(run.steps.get(path)) ? [] : [{ start: "model", path }];
+}
+
+function ownStanding(run: RunState, step: OwnStep, { live, at }: Now): Standing {
+  const known = run.steps.get(step.path);
+  if (live.has(step.path)) return { is: "running" };
+  if (run.cancelled || isPoisoned(known)) return { is: "waiting" };
+  const retryAt = known?.attempts.at(-1)?.failed?.retryAt ?? 0;
+  return at >= retryAt ? ready({ start: "own", step }) : { is: "timer", at: retryAt, blocks: true };
+}
+
+function startsOf(own: Standing | undefined, plans: readonly Plan[], loop: Loop): Start[] {
+  if (own === undefined) return oneEffectAtATime(plans, loop);
+  return own.is === "ready" ? [own.start] : [];
 }
 
 /** Where one call stands. */

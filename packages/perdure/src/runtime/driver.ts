@@ -294,7 +294,11 @@ class Driver {
       ? { type: "error", error: failure }
       : outcome === "cancelled"
         ? { type: "cancelled" }
-        : { type: "success", pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId) };
+        : {
+            type: "success",
+            ...(isResult(state, outputOf) && { resultOf: outputOf }),
+            pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId),
+          };
     const cut = outcome === "cancelled" ? CANCELLED : failure;
     this.#session.closeOpen(outcome === "success" ? { type: "whole" } : { type: "cut", error: cut });
     return await this.#session.offer(
@@ -325,6 +329,11 @@ class Driver {
     await this.#session.offer([], { ends: { runnable: true, wakeAt: null, waitsForKey: null } });
     return "released";
   }
+}
+
+/** Whether the run's output is more than the text that clients have been shown. */
+function isResult({ steps }: RunState, outputOf: Path | undefined): outputOf is Path {
+  return outputOf !== undefined && steps.get(outputOf)?.started.step !== "model";
 }
 
 function isEffect({ steps }: RunState, path: Path): boolean {

@@ -22,7 +22,13 @@ export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
     loop: {
       describes: loop.describes,
       tools: loop.tools,
-      next: (run) => loop.next(run),
+      next(run) {
+        const next = loop.next(run);
+        if (next.next !== "own") return next;
+        const { step } = next;
+        const body: Body = { run: run.run.uid, step: step.path, tool: step.name, phase: "own" };
+        return { next: "own", step: { ...step, run: (signal) => host.runs(body, () => step.run(signal)) } };
+      },
       tool(name) {
         const tool = loop.tool(name);
         if (tool === undefined) return undefined;
