@@ -1,6 +1,9 @@
 // Define an agent.
 export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
+export type { Compaction } from "./agent/compaction.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
+export type { OutputMode } from "./agent/structured-output.ts";
+export type { CompactionContext } from "./agent/summarise.ts";
 export type { Agent, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
 
 // Define its tools.

@@ -8,8 +8,9 @@ import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { registry } from "../tool/registry.ts";
+import type { Compaction } from "./compaction.ts";
 import { builtInLoop } from "./loop.ts";
-import type { CallSettings, LanguageModel } from "./model-port.ts";
+import { type CallSettings, type LanguageModel, modelProblem } from "./model-port.ts";
 import { ANSWER_TOOL, type OutputMode, type StructuredOutput, structuredOutput } from "./structured-output.ts";
 
 /** An agent's definition is not usable. */
@@ -36,6 +37,8 @@ export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, 
   readonly outputMode?: OutputMode;
   /** How often the model is told what was wrong with an output and asked again, in one run. Default 2; 0: never. */
   readonly outputRepairs?: number;
+  /** What becomes of a conversation that has grown too long. Default: models are asked with all of it. */
+  readonly compaction?: Compaction;
 }
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
@@ -63,6 +66,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
       settings = {},
       outputMode = "auto",
       outputRepairs = 2,
+      compaction,
       ...common
     } = definition;
     if (common.approve !== undefined && common.approve !== "write") {
@@ -71,13 +75,17 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
       );
     }
     const output = readOutput(name, model, common.output, { mode: outputMode, repairs: outputRepairs });
+    if (compaction !== undefined) checkCompaction(name, compaction);
     const all = registry(tools);
     if (output !== undefined && all.get(ANSWER_TOOL) !== undefined) {
       throw new AgentDefinitionError(
         `agent "${name}" has an output and a tool named "${ANSWER_TOOL}", by which models give it; rename the tool`,
       );
     }
-    return Object.freeze({ ...common, loop: builtInLoop({ model, instructions, tools: all, settings, output }) });
+    return Object.freeze({
+      ...common,
+      loop: builtInLoop({ model, instructions, tools: all, settings, output, compaction }),
+    });
   }
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
@@ -106,6 +114,17 @@ function readOutput(
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new AgentDefinitionError(`there is no JSON Schema of the output of agent "${name}": ${why}`, { cause });
   }
+}
+
+function checkCompaction(name: string, { after, keep = 0, by }: Compaction): void {
+  const isFull = Number.isFinite(after) && after > 0 && Number.isInteger(keep) && keep >= 0;
+  if (!isFull) {
+    throw new AgentDefinitionError(
+      `agent "${name}" has compaction: { after: ${after}, keep: ${keep} }; after is tokens over 0, keep is turns, whole, from 0`,
+    );
+  }
+  const problem = by === undefined || typeof by === "function" ? undefined : modelProblem(by);
+  if (problem !== undefined) throw new AgentDefinitionError(`compaction.by of agent "${name}" ${problem}`);
 }
 
 const OUTPUT_MODES: ReadonlySet<string> = new Set<OutputMode>(["auto", "json", "tool"]);

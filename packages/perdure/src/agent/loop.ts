@@ -11,6 +11,8 @@ import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Loop, LoopCall, ModelStep, Next, OwnStep } from "../runtime/agent-definition.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
+import { type Compaction, Compactor, type Conversation, conversationOf } from "./compaction.ts";
+import { estimateTokens } from "./estimate-tokens.ts";
 import { callModel } from "./model-call.ts";
 import { type FinishReason, type ModelOutput, readModelOutput } from "./model-output.ts";
 import type { CallSettings, LanguageModel, ModelTool } from "./model-port.ts";
@@ -23,15 +25,31 @@ export interface LoopOptions {
   readonly tools: ToolRegistry;
   readonly settings: CallSettings;
   readonly output?: StructuredOutput | undefined;
+  readonly compaction?: Compaction | undefined;
 }
 
-export function builtInLoop({ model, instructions, tools, settings: given, output: structured }: LoopOptions): Loop {
+export function builtInLoop(options: LoopOptions): Loop {
+  const { model, instructions, tools, settings: given, output: structured, compaction } = options;
   const answersByCall = structured?.mode === "tool";
   const serverTools = [...tools, ...(answersByCall ? [structured.tool] : [])].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
   // Else a model that has nothing to call answers in text.
   const settings: CallSettings = answersByCall ? { toolChoice: { type: "required" }, ...given } : given;
+  const ask = (turns: readonly Turn[], run: RunState) => ({
+    prompt: toPrompt({ instructions: withContext(instructions, run), turns }),
+    tools: [...serverTools, ...clientTools(run)],
+  });
+  const converse = (runs: readonly RunState[]): Conversation => conversationOf(turnsOf(runs), runs);
+  const compactor =
+    compaction &&
+    new Compactor({
+      ...{ ...compaction, model, converse },
+      sizeOf(turns, run) {
+        const asked = ask(turns, run);
+        return estimateTokens(asked.prompt) + estimateTokens(asked.tools as unknown as Json);
+      },
+    });
   const format = structured?.mode === "json" ? { responseFormat: structured.format } : {};
   return {
     tools: [...tools],
@@ -41,14 +59,16 @@ export function builtInLoop({ model, instructions, tools, settings: given, outpu
       tools: [...serverTools, ...Object.values(format)] as unknown as Json,
       settings: settings as Json,
     },
-    next: (run) => next(run, structured),
+    next(run, before) {
+      const wanted = next(run, structured);
+      return compactor === undefined ? wanted : compactor.next(wanted, run, before);
+    },
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
     async callModel({ run, before, signal, emit }: ModelStep) {
       const { usage, ...output } = await callModel(
         {
           model,
-          prompt: toPrompt({ instructions: withContext(instructions, run), turns: turnsOf([...before, run]) }),
-          tools: [...serverTools, ...clientTools(run)],
+          ...ask(converse([...before, run]).turns, run),
           settings,
           ...format,
           signal,

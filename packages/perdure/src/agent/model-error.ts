@@ -1,14 +1,17 @@
 import { PerdureError } from "../protocol/errors.ts";
 import { isJsonObject } from "../protocol/json.ts";
+import { isContextOverflow } from "./context-overflow.ts";
 import type { LanguageModel } from "./model-port.ts";
 
 /**
  * `MODEL_REFUSED`: the request as it is will never be taken (4xx, a missing key, a part that the provider cannot send).
+ * `MODEL_CONTEXT_TOO_LONG`: nor will this one, for its length.
  * `MODEL_RATE_LIMITED`: 429. `MODEL_UNAVAILABLE`: 5xx, 408, 409, or no connection. `MODEL_FAILED`: an error within the answer's stream.
  * `MODEL_CUT`: the stream ended before the answer did. `MODEL_UNREADABLE`: a part of the answer is not what the specification says.
  */
 export type ModelErrorCode =
   | "MODEL_REFUSED"
+  | "MODEL_CONTEXT_TOO_LONG"
   | "MODEL_RATE_LIMITED"
   | "MODEL_UNAVAILABLE"
   | "MODEL_FAILED"
@@ -35,6 +38,10 @@ export function toModelError(model: LanguageModel, cause: unknown, where: "reque
   if (cause instanceof ModelError) return cause;
   const name = `model ${model.provider}/${model.modelId}`;
   const status = statusOf(cause);
+  if ((status === undefined || (status >= 400 && status < 500)) && status !== 429 && isContextOverflow(cause)) {
+    const message = `the conversation is too long for ${name}; give the agent a \`compaction\`, or begin another thread`;
+    return new ModelError("MODEL_CONTEXT_TOO_LONG", message, false, cause);
+  }
   if (status === 429) {
     return new ModelError("MODEL_RATE_LIMITED", `${name} takes no more requests for now (429); try later`, true, cause);
   }

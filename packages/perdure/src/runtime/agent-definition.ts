@@ -106,8 +106,8 @@ export interface Loop {
   tool(name: string): DynTool | undefined;
   /** What every model call of this agent rests on, for the record of its input. */
   readonly describes: { readonly instructions: string; readonly tools: Json; readonly settings: Json };
-  /** Pure: what the log asks for, whatever runs at the moment. */
-  next(run: RunState): Next;
+  /** Pure: what the log asks for, whatever runs at the moment. `before`: the thread's runs before this one, oldest first. */
+  next(run: RunState, before: readonly RunState[]): Next;
   /** What of these messages no model can be given, as sentences: it is left out. */
   unusable(messages: readonly Message[]): readonly string[];
   /** One model call. Streams through `emit` and resolves to what the log keeps. */

@@ -83,6 +83,8 @@ export interface Now {
   readonly disagreed: ReadonlySet<Path>;
   /** Calls whose key this driver found with somebody else. */
   readonly held: ReadonlyMap<Path, KeyWait>;
+  /** The thread's runs before this one, oldest first. Default: none. */
+  readonly before?: readonly RunState[];
   /** Writes that this process has begun and nobody has recorded an outcome of. */
   readonly leftBehind: ReadonlyMap<Path, LeftBehind>;
 }
@@ -102,7 +104,7 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   const forOperator = run.cancelled ? [...run.interrupts.values()].filter(({ kind }) => kind === "poisoned") : [];
   if (forOperator.length > 0) return { do: "withdraw", interrupts: forOperator.map(({ id }) => id) };
 
-  const next = loop.next(run);
+  const next = loop.next(run, now.before ?? []);
   const plans = next.next === "calls" ? next.calls.map((call): Plan => ({ call, ...standing(run, call, now) })) : [];
   const own = next.next === "own" ? ownStanding(run, next.step, now) : undefined;
   const starts = next.next === "model" ? startModel(run, next.path, now) : startsOf(own, plans, loop);

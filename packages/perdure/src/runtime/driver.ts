@@ -61,6 +61,7 @@ class Driver {
       const decision = decide(this.#session.state, agent.loop, {
         at: now(),
         inbox,
+        before: this.#options.before,
         live: this.#steps.live,
         cleared: this.#steps.cleared,
         judged: this.#steps.judged,

@@ -22,8 +22,8 @@ export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
     loop: {
       describes: loop.describes,
       tools: loop.tools,
-      next(run) {
-        const next = loop.next(run);
+      next(run, before) {
+        const next = loop.next(run, before);
         if (next.next !== "own") return next;
         const { step } = next;
         const body: Body = { run: run.run.uid, step: step.path, tool: step.name, phase: "own" };
