@@ -4,7 +4,7 @@ export type { Compaction } from "./agent/compaction.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
 export type { OutputMode } from "./agent/structured-output.ts";
 export type { CompactionContext } from "./agent/summarise.ts";
-export type { Agent, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
+export type { Agent, Arrival, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
 
 // Define its tools.
 export type {

@@ -4,7 +4,7 @@ import { PerdureError } from "../protocol/errors.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import { describeIssues, validateSync } from "../protocol/validate.ts";
-import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
+import type { Arrival, BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { registry } from "../tool/registry.ts";
@@ -58,6 +58,15 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
     throw new AgentDefinitionError(`agent name ${JSON.stringify(name)} has to match ${NAME}; it is part of a URL`);
   }
   if (capabilities !== undefined) checkCapabilities(name, capabilities);
+  for (const [setting, arrival = "refuse"] of [
+    ["whileActive", definition.whileActive],
+    ["whileParked", definition.whileParked],
+  ] as const) {
+    if (ARRIVALS.has(arrival)) continue;
+    throw new AgentDefinitionError(
+      `agent "${name}" has ${setting}: ${JSON.stringify(arrival)}; it is "refuse", "queue" or "cancel-and-go"`,
+    );
+  }
   if ("model" in definition) {
     const {
       model,
@@ -126,6 +135,8 @@ function checkCompaction(name: string, { after, keep = 0, by }: Compaction): voi
   const problem = by === undefined || typeof by === "function" ? undefined : modelProblem(by);
   if (problem !== undefined) throw new AgentDefinitionError(`compaction.by of agent "${name}" ${problem}`);
 }
+
+const ARRIVALS: ReadonlySet<string> = new Set<Arrival>(["refuse", "queue", "cancel-and-go"]);
 
 const OUTPUT_MODES: ReadonlySet<string> = new Set<OutputMode>(["auto", "json", "tool"]);
 

@@ -16,6 +16,9 @@ export interface StateDefinition<S> {
   readonly initial: () => S;
 }
 
+/** What a user's message does that arrives before the run before it has ended. */
+export type Arrival = "refuse" | "queue" | "cancel-and-go";
+
 /** What every agent has. */
 interface AgentCommon<S> {
   readonly name: string;
@@ -25,6 +28,13 @@ interface AgentCommon<S> {
   readonly transformers?: readonly Transformer[];
   /** What a closed connection means: the run goes on, or it is cancelled when its last reader has been gone for 10 s. Default `detach`. */
   readonly disconnect?: "detach" | "cancel";
+  /**
+   * What becomes of a user's message that arrives while a run of its thread is active: it is refused (409 `RUN_ACTIVE`); it waits, durably, and
+   * becomes the next run when those before it have ended; or those are cancelled, and it begins when they have ended. Default `refuse`.
+   */
+  readonly whileActive?: Arrival;
+  /** The same while the run waits for answers to questions (else 409 `INTERRUPTS_OPEN`). Default `refuse`. */
+  readonly whileParked?: Arrival;
   /** What a request without a message means on a thread at rest: show it, or run again. Default `hydrate`. */
   readonly emptyRequest?: "hydrate" | "run";
   /** What `GET /agents/NAME` says beside, or in place of, what follows from the definition: its version, what it can read, and so on. */
