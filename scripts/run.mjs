@@ -30,6 +30,10 @@ const commands = {
     usage: "npm run conformance-others [-- NAME]",
     run: (args) => campaign("conformance-others", args),
   },
+  "front-ends": {
+    usage: "npm run front-ends [-- perdure|own]",
+    run: (args) => campaign("front-ends", args),
+  },
   browser: { usage: "npm run browser", run: browser },
   format: { usage: "npm run format", run: format },
 };
@@ -37,6 +41,7 @@ const commands = {
 /** What runs an example, by its name. */
 const examples = {
   "refund-desk": "examples/refund-desk/start.ts",
+  hello: "examples/hello/hello.ts",
   "task-board": "examples/task-board/server.ts",
   dojo: "examples/dojo/server.ts",
   "chat-page": "examples/chat-page/server.ts",

@@ -31,6 +31,10 @@ export class ServerProcess {
     return this.#said;
   }
 
+  get isDead(): boolean {
+    return this.#child === undefined || this.#child.exitCode !== null || this.#child.signalCode !== null;
+  }
+
   /** Resolves when the process that was started last is dead. */
   get died(): Promise<void> {
     return this.#died;

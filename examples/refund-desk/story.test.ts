@@ -11,6 +11,7 @@ import { HttpAgent } from "@ag-ui/client";
 import { createRuntime, serve } from "perdure";
 import { equalTranscripts } from "perdure/log";
 import { afterAll, describe, expect, it } from "vitest";
+import { compatible, listening, type Saying } from "../../packages/perdure/test/agent/fake-apis.ts";
 import { refundDesk } from "./agent.ts";
 import { Books, type LedgerRow } from "./books.ts";
 import { deskModel } from "./model.ts";
@@ -149,6 +150,20 @@ describe("npm start", () => {
     expect(output).toContain("This should not have happened: the run was over before it refunded anything");
   });
 
+  it("plays the same story with a real provider, here a fake of its API", async () => {
+    await using fake = await listening(compatible, ({ messages }) => {
+      const results = JSON.stringify(messages).match(/"role":"tool"/g)?.length ?? 0;
+      return TURNS[results] ?? { text: "A-1001 and A-1002 are refunded." };
+    });
+    const story = start({ env: { OPENAI_BASE_URL: fake.baseURL, OPENAI_API_KEY: "k", OPENAI_MODEL: "m-1" } });
+    await story.serves();
+    expect(await story.ledger()).toEqual(PAID);
+    expect(fake.refused).toEqual([]);
+    expect(fake.requests.every(({ model }) => model === "m-1")).toBe(true);
+    story.child.kill("SIGINT");
+    expect(await story.exit).toMatchObject({ code: 0 });
+  });
+
   it("leaves no server behind when it is killed itself", async () => {
     const served = start({ args: ["--serve"] });
     const { url } = await served.serves();
@@ -163,6 +178,23 @@ describe("npm start", () => {
     }
   });
 });
+
+/** What a model says in the story, by how many results it has. */
+const TURNS: { readonly [results: number]: Saying } = {
+  0: { text: "Let me look.", calls: [made(0, "search_orders", { query: "anna@example.com" })] },
+  1: { calls: [made(1, "refund", { orderId: "A-1001", cents: 3_000 })] },
+  2: {
+    calls: [
+      made(2, "set_label", { orderId: "A-1001", label: "refunded" }),
+      made(3, "refund", { orderId: "A-1002", cents: 8_000 }),
+    ],
+  },
+  4: { calls: [made(4, "set_label", { orderId: "A-1002", label: "refunded" })] },
+};
+
+function made(n: number, name: string, input: object) {
+  return { id: `call_${n}`, name, args: JSON.stringify(input) };
+}
 
 /** What differs between two plays of the story: processes and seconds. */
 function comparable(text: string): string[] {

@@ -4,7 +4,10 @@ export default defineConfig({
   // The doors, each an entry of "exports" in package.json; and the command, its "bin".
   entry: {
     ...Object.fromEntries(
-      ["index", "client", "emit", "log", "protocol", "sqlite", "testing"].map((door) => [door, `src/${door}.ts`]),
+      ["index", "client", "emit", "log", "mcp", "protocol", "sqlite", "testing"].map((door) => [
+        door,
+        `src/${door}.ts`,
+      ]),
     ),
     cli: "src/cli/main.ts",
   },

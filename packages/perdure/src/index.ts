@@ -1,6 +1,8 @@
 // Define an agent.
 export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
 export type { Compaction } from "./agent/compaction.ts";
+export type { AboutStep, StepSettings } from "./agent/loop.ts";
+export { ToolsUnavailableError } from "./agent/changing-tools.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
 export type { OutputMode } from "./agent/structured-output.ts";
 export type { CompactionContext } from "./agent/summarise.ts";
@@ -14,8 +16,10 @@ export type {
   ToolDefinition,
   ToolHandler,
   ToolInput,
+  ToolLane,
   ToolMeta,
   ToolOutput,
+  ToolSubagent,
 } from "./tool/definition.ts";
 export type { DynTool, ToolPolicy } from "./tool/dyn-tool.ts";
 export { erase } from "./tool/erase.ts";
@@ -42,6 +46,7 @@ export {
 } from "./tool/outcome.ts";
 export { registry, type ToolRegistry } from "./tool/registry.ts";
 export { tool } from "./tool/tool.ts";
+export type { ToolSource } from "./tool/tool-source.ts";
 
 // Run an agent for one leg, or serve it over a store.
 export { createRuntime, type Runtime, type RuntimeOptions } from "./http/create-runtime.ts";
@@ -50,6 +55,9 @@ export { DurationError } from "./protocol/duration.ts";
 export { InputError } from "./protocol/input.ts";
 export { PayloadTooLargeError } from "./protocol/payload.ts";
 export { AgentMissingError } from "./runtime/engine.ts";
+export { type ExportOptions, ExportRefusedError } from "./runtime/export-run.ts";
+export { ModelError, type ModelErrorCode, type RetryAfter } from "./runtime/model-error.ts";
+export { type ForkEdits, type ForkedRun, type ForkOptions, ForkRefusedError } from "./runtime/fork.ts";
 export { PruneRefusedError } from "./runtime/prune.ts";
 export { StateInvalidError } from "./runtime/starting-state.ts";
 export { type StreamRunOptions, streamRun } from "./runtime/stream-run.ts";

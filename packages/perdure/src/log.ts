@@ -19,6 +19,7 @@ export {
 export { type HeldByClient, equalTranscripts, normaliseTranscript } from "./log/equal-transcripts.ts";
 export { essence } from "./log/essence.ts";
 export { fold, type History, type Rendered, type RunState, rendered, type StepState } from "./log/fold.ts";
+export { type AskedOfModel, type Redact, type RunFixture, redacted } from "./log/fixture.ts";
 export { LogError } from "./log/log-error.ts";
 export { prelude } from "./log/prelude.ts";
 export { render } from "./log/render.ts";

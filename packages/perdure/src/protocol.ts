@@ -4,6 +4,7 @@ export * from "./protocol/json.ts";
 export { apply, diff, type Patch, PatchError } from "./protocol/patch.ts";
 
 // What they come to.
+export { gateFor } from "./protocol/gates.ts";
 export { newTranscript, reduce, type Transcript } from "./protocol/reduce.ts";
 export { checkShape } from "./protocol/shape.ts";
 

@@ -1,16 +1,20 @@
 import type { AgentCapabilities } from "@ag-ui/core";
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
+import { parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import { describeIssues, validateSync } from "../protocol/validate.ts";
+import type { Duration } from "../protocol/words.ts";
 import type { Arrival, BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import { registry } from "../tool/registry.ts";
+import { registry, type ToolRegistry } from "../tool/registry.ts";
+import type { ToolSource } from "../tool/tool-source.ts";
+import { loopOverSources } from "./changing-tools.ts";
 import type { Compaction } from "./compaction.ts";
-import { builtInLoop } from "./loop.ts";
-import { type CallSettings, type LanguageModel, modelProblem } from "./model-port.ts";
+import { builtInLoop, type StepSettings } from "./loop.ts";
+import { type LanguageModel, modelProblem } from "./model-port.ts";
 import { ANSWER_TOOL, type OutputMode, type StructuredOutput, structuredOutput } from "./structured-output.ts";
 
 /** An agent's definition is not usable. */
@@ -27,9 +31,30 @@ export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, 
   readonly model: LanguageModel;
   /** The system prompt. */
   readonly instructions?: string;
-  readonly tools?: readonly (ToolDefinition | DynTool)[];
-  /** How the model is asked: temperature, output limit and so on. */
-  readonly settings?: CallSettings;
+  /** Its own tools, and sources of tools, as `mcp()` of `perdure/mcp` gives them. */
+  readonly tools?: readonly (ToolDefinition | DynTool | ToolSource)[];
+  /**
+   * How the model is asked: temperature, output limit and so on. Or a pure function of the step, whose result is recorded: each attempt at the step,
+   * also after a crash, asks with it.
+   */
+  readonly settings?: StepSettings;
+  /**
+   * Asked in this order for the answer that the model before has not given: its attempts are used up, or it refuses (a wrong key, no such model, a
+   * request that it does not take, an answer that its provider withheld). Each step begins with `model` again.
+   */
+  readonly fallbacks?: readonly LanguageModel[];
+  /**
+   * How often a model is asked again for one answer after a connection error, 408, 409, 429, 5xx, a time-out, or an answer that broke off: with
+   * exponential back-off, and not before the provider's `Retry-After`. Default 2, for each model.
+   */
+  readonly maxRetries?: number;
+  /** How long a model may be silent before its answer counts as failed, for example `"60s"`. Default for both: 5 minutes. */
+  readonly timeouts?: {
+    /** From the request to the first piece of the answer: text, reasoning or a call. */
+    readonly firstToken?: Duration;
+    /** From one piece of the answer to the next. */
+    readonly betweenTokens?: Duration;
+  };
   /**
    * How the model is asked for an {@link LoopAgent.output}: `json`, as JSON by the provider; `tool`, by a call of `final_answer`, which
    * every model can. Default `auto`: `json` where the model object says `supportsStructuredOutputs`, else `tool`.
@@ -41,13 +66,16 @@ export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, 
   readonly compaction?: Compaction;
 }
 
+/** What Node's fetch itself waits for the beginning of an answer, and for its next bytes. */
+const SILENCE = "5m";
+
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
 /**
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `instructions`, `tools`, `approve`; `output`: the schema of a structured answer; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`; `output`: the schema of a structured answer; `compaction`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
 export function agent<S = Json, O = unknown>(definition: ModelAgentDefinition<S, O>): LoopAgent<S, O>;
@@ -68,38 +96,58 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
     );
   }
   if ("model" in definition) {
-    const {
-      model,
-      instructions = "",
-      tools = [],
-      settings = {},
-      outputMode = "auto",
-      outputRepairs = 2,
-      compaction,
-      ...common
-    } = definition;
+    const { model, instructions = "", tools = [], settings = {}, fallbacks = [], ...rest } = definition;
+    const { maxRetries = 2, timeouts = {}, outputMode = "auto", outputRepairs = 2, compaction, ...common } = rest;
     if (common.approve !== undefined && common.approve !== "write") {
       throw new AgentDefinitionError(
         `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
       );
     }
-    const output = readOutput(name, model, common.output, { mode: outputMode, repairs: outputRepairs });
-    if (compaction !== undefined) checkCompaction(name, compaction);
-    const all = registry(tools);
-    if (output !== undefined && all.get(ANSWER_TOOL) !== undefined) {
+    const models = [model, ...fallbacks];
+    for (const [i, given] of models.entries()) {
+      const problem = modelProblem(given);
+      const which = i === 0 ? "model" : `fallbacks[${i - 1}]`;
+      if (problem !== undefined) throw new AgentDefinitionError(`${which} of agent "${name}" ${problem}`);
+    }
+    if (!Number.isSafeInteger(maxRetries) || maxRetries < 0) {
       throw new AgentDefinitionError(
-        `agent "${name}" has an output and a tool named "${ANSWER_TOOL}", by which models give it; rename the tool`,
+        `agent "${name}" has maxRetries: ${String(maxRetries)}; it is a whole number from 0, which asks each model once`,
       );
     }
+    const limit = (of: keyof typeof timeouts): number =>
+      parseDuration(timeouts[of] ?? SILENCE, `timeouts.${of} of agent "${name}"`);
+    const sources = tools.filter(isSource);
+    const own = registry(tools.filter(isKnown));
+    const output = readOutput(name, model, common.output, { mode: outputMode, repairs: outputRepairs });
+    if (compaction !== undefined) checkCompaction(name, compaction);
+    const loopOver = (known: ToolRegistry) => {
+      if (output !== undefined && known.get(ANSWER_TOOL) !== undefined) {
+        throw new AgentDefinitionError(
+          `agent "${name}" has an output and a tool named "${ANSWER_TOOL}", by which models give it; rename the tool`,
+        );
+      }
+      return builtInLoop({
+        ...{ models, instructions, tools: known, settings, attempts: 1 + maxRetries, output, compaction },
+        timeouts: { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") },
+      });
+    };
     return Object.freeze({
       ...common,
-      loop: builtInLoop({ model, instructions, tools: all, settings, output, compaction }),
+      loop: sources.length === 0 ? loopOver(own) : loopOverSources(loopOver, [...own], sources),
     });
   }
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
   return Object.freeze({ ...definition });
+}
+
+function isSource(tool: ToolDefinition | DynTool | ToolSource): tool is ToolSource {
+  return "ready" in tool;
+}
+
+function isKnown(tool: ToolDefinition | DynTool | ToolSource): tool is ToolDefinition | DynTool {
+  return !isSource(tool);
 }
 
 function readOutput(

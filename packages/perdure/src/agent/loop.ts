@@ -4,77 +4,102 @@
  *
  * Model steps stand at 0, 2, 4 …; call i of the turn that model step m began at (m + 1).i.
  */
+import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import { clientMessage, editedArguments } from "../log/tool-result.ts";
-import type { UserMessage } from "../protocol/events.ts";
-import type { Json } from "../protocol/json.ts";
+import type { Message, UserMessage } from "../protocol/events.ts";
+import { type Json, toJson } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Loop, LoopCall, ModelStep, Next, OwnStep } from "../runtime/agent-definition.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
 import { type Compaction, Compactor, type Conversation, conversationOf } from "./compaction.ts";
 import { estimateTokens } from "./estimate-tokens.ts";
 import { callModel } from "./model-call.ts";
-import { type FinishReason, type ModelOutput, readModelOutput } from "./model-output.ts";
-import type { CallSettings, LanguageModel, ModelTool } from "./model-port.ts";
+import { NOT_WHOLE, unusableEnd } from "./model-end.ts";
+import { type ModelOutput, readModelOutput } from "./model-output.ts";
+import type { CallSettings, LanguageModel, ModelTimeouts, ModelTool } from "./model-port.ts";
 import { clientResult, type ToolResult, type Turn, toPrompt, unusableParts } from "./prompt.ts";
 import { ANSWER_STEP, ANSWER_TOOL, OUTPUT_INVALID, repairRequest, type StructuredOutput } from "./structured-output.ts";
 
 export interface LoopOptions {
-  readonly model: LanguageModel;
+  /** The model, then its fallbacks. */
+  readonly models: readonly LanguageModel[];
   readonly instructions: string;
   readonly tools: ToolRegistry;
-  readonly settings: CallSettings;
+  readonly settings: StepSettings;
+  /** How often each model is asked for one answer, at most. */
+  readonly attempts: number;
+  readonly timeouts: ModelTimeouts;
   readonly output?: StructuredOutput | undefined;
   readonly compaction?: Compaction | undefined;
 }
 
+/** How a model is asked: the same each time, or as the step needs it. */
+export type StepSettings = CallSettings | ((about: AboutStep) => CallSettings);
+
+/** What `settings` may look at. */
+export interface AboutStep {
+  /** Model steps of this run before this one. */
+  readonly stepNumber: number;
+  /** The conversation as clients see it. */
+  readonly messages: readonly Message[];
+}
+
 export function builtInLoop(options: LoopOptions): Loop {
-  const { model, instructions, tools, settings: given, output: structured, compaction } = options;
+  const { models, instructions, tools, settings, attempts, timeouts, output: structured, compaction } = options;
   const answersByCall = structured?.mode === "tool";
   const serverTools = [...tools, ...(answersByCall ? [structured.tool] : [])].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
-  // Else a model that has nothing to call answers in text.
-  const settings: CallSettings = answersByCall ? { toolChoice: { type: "required" }, ...given } : given;
-  const ask = (turns: readonly Turn[], run: RunState) => ({
+  const format = structured?.mode === "json" ? { responseFormat: structured.format } : {};
+  /** Else a model that has nothing to call answers in text. */
+  const withChoice = (given: CallSettings): CallSettings =>
+    answersByCall ? { toolChoice: { type: "required" }, ...given } : given;
+  const converse = (runs: readonly RunState[]): Conversation => conversationOf(turnsOf(runs), runs);
+  const offered = (turns: readonly Turn[], run: RunState) => ({
     prompt: toPrompt({ instructions: withContext(instructions, run), turns }),
     tools: [...serverTools, ...clientTools(run)],
   });
-  const converse = (runs: readonly RunState[]): Conversation => conversationOf(turnsOf(runs), runs);
+  const asks = ({ run, before, settings: asked }: Pick<ModelStep, "run" | "before" | "settings">) => ({
+    ...offered(converse([...before, run]).turns, run),
+    settings: asked as CallSettings,
+  });
   const compactor =
     compaction &&
     new Compactor({
-      ...{ ...compaction, model, converse },
+      ...{ ...compaction, model: models[0] as LanguageModel, converse },
       sizeOf(turns, run) {
-        const asked = ask(turns, run);
+        const asked = offered(turns, run);
         return estimateTokens(asked.prompt) + estimateTokens(asked.tools as unknown as Json);
       },
     });
-  const format = structured?.mode === "json" ? { responseFormat: structured.format } : {};
   return {
     tools: [...tools],
     tool: (name) => (structured !== undefined && name === ANSWER_TOOL ? structured.tool : tools.get(name)),
     describes: {
       instructions,
       tools: [...serverTools, ...Object.values(format)] as unknown as Json,
-      settings: settings as Json,
+      settings: typeof settings === "function" ? null : (withChoice(settings) as Json),
     },
+    models: { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts },
+    settings: (run, path) => {
+      if (typeof settings !== "function") return withChoice(settings) as Json;
+      const given = settings({ stepNumber: Number(path) / 2, messages: run.messages });
+      return toJson(withChoice(given), "settings of a model step");
+    },
+    withInstructions: (other) => builtInLoop({ ...options, instructions: other }),
     next(run, before) {
       const wanted = next(run, structured);
       return compactor === undefined ? wanted : compactor.next(wanted, run, before);
     },
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
-    async callModel({ run, before, signal, emit }: ModelStep) {
-      const { usage, ...output } = await callModel(
-        {
-          model,
-          ...ask(converse([...before, run]).turns, run),
-          settings,
-          ...format,
-          signal,
-        },
-        emit,
-      );
+    asks: (step) => asks(step) as unknown as AskedOfModel,
+    async callModel({ run, before, model: index, settings, signal, emit }: ModelStep) {
+      const model = models[index] ?? (models[0] as LanguageModel);
+      const answer = await callModel({ model, ...asks({ run, before, settings }), ...format, timeouts, signal }, emit);
+      const unusable = unusableEnd(model, answer, index === models.length - 1);
+      if (unusable !== undefined) throw unusable;
+      const { usage, ...output } = answer;
       return { output: output as unknown as Json, usage };
     },
   };
@@ -158,16 +183,6 @@ function hasSpokenSince({ leg }: RunState, { finished }: StepState): boolean {
   const isLater = leg !== null && finished !== undefined && leg.seq > finished.seq;
   return isLater && (leg.request?.messages.some(({ role }) => role === "user") ?? false);
 }
-
-/** An answer that stopped before its end is never a success by itself. */
-const NOT_WHOLE: { readonly [R in FinishReason]: RecordedError | null } = {
-  stop: null,
-  "tool-calls": null,
-  length: { code: "MODEL_LENGTH", message: "The model's answer was cut at its length limit." },
-  "content-filter": { code: "MODEL_REFUSED", message: "The model's answer was withheld by its provider." },
-  error: { code: "MODEL_ERROR", message: "The model failed while it answered." },
-  other: { code: "MODEL_STOPPED", message: "The model stopped for a reason that its provider does not name." },
-};
 
 /** The newest model step, or where the first one will stand. */
 function lastModelStep({ steps }: RunState): Path {

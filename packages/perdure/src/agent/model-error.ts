@@ -1,37 +1,10 @@
-import { PerdureError } from "../protocol/errors.ts";
 import { isJsonObject } from "../protocol/json.ts";
+import { ModelError } from "../runtime/model-error.ts";
 import { isContextOverflow } from "./context-overflow.ts";
 import type { LanguageModel } from "./model-port.ts";
+import { retryAfterOf } from "./retry-after.ts";
 
-/**
- * `MODEL_REFUSED`: the request as it is will never be taken (4xx, a missing key, a part that the provider cannot send).
- * `MODEL_CONTEXT_TOO_LONG`: nor will this one, for its length.
- * `MODEL_RATE_LIMITED`: 429. `MODEL_UNAVAILABLE`: 5xx, 408, 409, or no connection. `MODEL_FAILED`: an error within the answer's stream.
- * `MODEL_CUT`: the stream ended before the answer did. `MODEL_UNREADABLE`: a part of the answer is not what the specification says.
- */
-export type ModelErrorCode =
-  | "MODEL_REFUSED"
-  | "MODEL_CONTEXT_TOO_LONG"
-  | "MODEL_RATE_LIMITED"
-  | "MODEL_UNAVAILABLE"
-  | "MODEL_FAILED"
-  | "MODEL_CUT"
-  | "MODEL_UNREADABLE";
-
-/** A model call gave no whole answer. `message` may be shown to anybody; what the provider said is in `cause`. */
-export class ModelError extends PerdureError {
-  override readonly name = "ModelError";
-  declare readonly code: ModelErrorCode;
-  constructor(
-    code: ModelErrorCode,
-    message: string,
-    /** Whether the same request may succeed later. */
-    readonly retryable: boolean,
-    cause?: unknown,
-  ) {
-    super(code, message, cause === undefined ? undefined : { cause });
-  }
-}
+export { ModelError };
 
 /** The one border where what a provider throws, or sends as an error part, becomes ours. */
 export function toModelError(model: LanguageModel, cause: unknown, where: "request" | "stream"): ModelError {
@@ -43,7 +16,8 @@ export function toModelError(model: LanguageModel, cause: unknown, where: "reque
     return new ModelError("MODEL_CONTEXT_TOO_LONG", message, false, cause);
   }
   if (status === 429) {
-    return new ModelError("MODEL_RATE_LIMITED", `${name} takes no more requests for now (429); try later`, true, cause);
+    const message = `${name} takes no more requests for now (429); try later`;
+    return new ModelError("MODEL_RATE_LIMITED", message, true, cause, retryAfterOf(cause));
   }
   if (status !== undefined && status >= 400 && status < 500 && status !== 408 && status !== 409) {
     return new ModelError(
@@ -54,10 +28,13 @@ export function toModelError(model: LanguageModel, cause: unknown, where: "reque
     );
   }
   if (status !== undefined && status >= 400) {
-    return new ModelError("MODEL_UNAVAILABLE", `${name} is not available (${status}); try later`, true, cause);
+    const message = `${name} is not available (${status}); try later`;
+    return new ModelError("MODEL_UNAVAILABLE", message, true, cause, retryAfterOf(cause));
   }
-  if (where === "stream") {
-    const retryable = retryableOf(cause) ?? true; // most of what breaks an answer that had begun is load or network
+  // A success as status: the answer had begun and broke. The AI SDK says of such an error that it is not retryable, because of that status.
+  const hasBegun = status !== undefined && status >= 200 && status < 300;
+  if (where === "stream" || hasBegun) {
+    const retryable = hasBegun || (retryableOf(cause) ?? true); // most of what breaks an answer that had begun is load or network
     return new ModelError("MODEL_FAILED", `${name} failed within its answer; see the server's log`, retryable, cause);
   }
   // Without a status and without the provider's word, only a connection that failed is worth another try: the rest is a wrong

@@ -131,12 +131,16 @@ function read(raw: Raw, model: LanguageModel): ModelPart | null {
 
 const REASONS: ReadonlySet<string> = new Set<FinishReason>(["stop", "length", "content-filter", "tool-calls", "error"]);
 
-/** V2 gives a word, V3 and V4 the word with the provider's own. A word we do not know is `other`: it is not a success that we may assume. */
+/**
+ * V2 gives a word, V3 and V4 the word with the provider's own. A word we do not know is `other`: it is not a success that we may assume. No
+ * word of the provider's own at all is what V3 and V4 report of a stream that just ended.
+ */
 function finishReason(raw: unknown): { reason: FinishReason; rawReason: string | undefined } {
   const word = isJsonObject(raw) ? raw.unified : raw;
   const own = optionalString(isJsonObject(raw) ? raw.raw : undefined);
   if (isReason(word)) return { reason: word, rawReason: own };
-  return { reason: "other", rawReason: own ?? optionalString(word) };
+  const isNone = word === "other" && isJsonObject(raw);
+  return { reason: "other", rawReason: own ?? (isNone ? undefined : optionalString(word)) };
 }
 
 function isReason(word: unknown): word is FinishReason {

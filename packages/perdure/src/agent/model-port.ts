@@ -6,6 +6,7 @@
  * nowhere else, it becomes what one version takes.
  */
 import type { Json } from "../protocol/json.ts";
+import type { ResultPart } from "./result-parts.ts";
 
 /** What a provider attaches to a part and wants back with it: members by provider, for example `{ anthropic: { signature: "…" } }`. */
 export type ProviderMetadata = { readonly [provider: string]: { readonly [key: string]: Json } };
@@ -92,7 +93,8 @@ export interface ToolResultPart extends Part {
   readonly toolName: string;
   readonly output:
     | { readonly type: "text" | "error-text"; readonly value: string }
-    | { readonly type: "json"; readonly value: Json };
+    | { readonly type: "json"; readonly value: Json }
+    | { readonly type: "content"; readonly value: readonly ResultPart[] };
 }
 
 export type PromptMessage =
@@ -114,7 +116,16 @@ export interface ModelRequest {
   readonly tools: readonly ModelTool[];
   readonly settings?: CallSettings;
   readonly responseFormat?: ResponseFormat;
+  readonly timeouts?: ModelTimeouts;
   readonly signal: AbortSignal;
+}
+
+/** How long a model may be silent. Milliseconds. */
+export interface ModelTimeouts {
+  /** From the request to the first piece of the answer's content. */
+  readonly firstToken: number;
+  /** From one piece of the answer to the next. */
+  readonly betweenTokens: number;
 }
 
 /** The request as the model's version of the specification takes it. */
@@ -133,9 +144,25 @@ export function nativeOptions(request: ModelRequest): NativeOptions {
 }
 
 function nativeMessage(message: PromptMessage, version: LanguageModel["specificationVersion"]): object {
+  if (message.role === "tool") {
+    return { ...message, content: message.content.map((part) => nativeResult(part, version)) };
+  }
   if (message.role !== "user" && message.role !== "assistant") return message;
   const parts: readonly Part[] = message.content;
   return { role: message.role, content: parts.map((part) => (isFile(part) ? nativeFile(part, version) : part)) };
+}
+
+/** Each version has another word for a file in a result. What the fourth has is not settled: there it is JSON. */
+function nativeResult(part: ToolResultPart, version: LanguageModel["specificationVersion"]): object {
+  const { output } = part;
+  if (output.type !== "content") return part;
+  if (version === "v4") return { ...part, output: { type: "json", value: { content: output.value } } };
+  const value = output.value.map((one) => {
+    if (one.type === "text") return one;
+    const type = version === "v2" ? "media" : one.mediaType.startsWith("image/") ? "image-data" : one.type;
+    return { ...one, type };
+  });
+  return { ...part, output: { type: "content", value } };
 }
 
 function isFile(part: Part): part is FilePart {

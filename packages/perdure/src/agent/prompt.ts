@@ -24,6 +24,7 @@ import type {
   ToolCallPart,
   ToolResultPart,
 } from "./model-port.ts";
+import { resultParts } from "./result-parts.ts";
 
 /** A piece of a conversation: what came from outside, what a model answered, what its calls gave. */
 export type Turn =
@@ -168,9 +169,9 @@ function options(metadata: ProviderMetadata | undefined): { readonly providerOpt
 
 function resultOutput(result: ToolResult): ToolResultPart["output"] {
   if ("error" in result) return { type: "error-text", value: result.error.message };
-  return typeof result.output === "string"
-    ? { type: "text", value: result.output }
-    : { type: "json", value: result.output };
+  if (typeof result.output === "string") return { type: "text", value: result.output };
+  const parts = resultParts(result.output);
+  return parts === undefined ? { type: "json", value: result.output } : { type: "content", value: parts };
 }
 
 /** A file that the model made, given back. Sources and what a provider's own tools did are for people, not for the model. */

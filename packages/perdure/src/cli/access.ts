@@ -1,6 +1,8 @@
 /** The runs that a command is about: a server's, or those of a store's file. Both show the same. */
 import type { ShownDetail, ShownQuestion, ShownRun } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
+import type { ForkOptions } from "../runtime/fork.ts";
 import type { Reply, Verified } from "../store/store.ts";
 
 export interface ListQuery {
@@ -27,6 +29,9 @@ export interface Access {
   put(uid: string, kind: "cancel" | "abandon"): Promise<{ readonly run: ShownRun; readonly isLate: boolean }>;
   /** One after the other; what is refused of one does not keep the others. */
   prune(uids: readonly string[]): Promise<readonly Pruning[]>;
+  /** Begins a run that goes on from an entry of this one. Only where its agent is. */
+  fork(uid: string, options: ForkOptions): Promise<{ readonly run: ShownRun; readonly seq: number }>;
+  export(uid: string): Promise<RunFixture>;
   verify(): Promise<Verified>;
   close(): Promise<void>;
 }

@@ -1,7 +1,9 @@
 /** What each command does: asks, and says what it was told. Nothing here knows whether a server or a file is asked. */
 import type { ShownRun } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import { redacted } from "../log/fixture.ts";
 import { fold, type RunState } from "../log/fold.ts";
+import type { ForkOptions } from "../runtime/fork.ts";
 import type { Reply } from "../store/store.ts";
 import type { Access, ListQuery } from "./access.ts";
 import { answerLines } from "./answer-lines.ts";
@@ -222,6 +224,31 @@ export function put(uid: string, kind: "cancel" | "abandon"): Command {
     if (!isLate) report.line(MEANING[kind]);
     report.line();
     report.next(["why", uid]);
+    return true;
+  };
+}
+
+export function fork(uid: string, options: ForkOptions): Command {
+  return async (access, report) => {
+    const { run, seq } = await access.fork(uid, options);
+    if (report.isJson) {
+      report.json({ run, forkedFrom: { uid, seq } });
+      return true;
+    }
+    report.line(`Forked behind entry ${seq}: run ${run.uid} of agent ${short(run.agent, 40)} goes on from there.`);
+    report.line(`It is in thread ${short(run.thread ?? "-", 80)}; run ${uid} stays as it is.`);
+    report.line();
+    report.next(["log", run.uid, "--follow"], ["why", run.uid]);
+    return true;
+  };
+}
+
+/** Standard output is the file. */
+export function exportRun(uid: string, patterns: readonly RegExp[]): Command {
+  return async (access, report) => {
+    const fixture = await access.export(uid);
+    const hide = (text: string): string => patterns.reduce((left, one) => left.replaceAll(one, "[redacted]"), text);
+    report.json(patterns.length === 0 ? fixture : redacted(fixture, hide));
     return true;
   };
 }

@@ -43,6 +43,7 @@ function whatOf(fact: Fact): string {
     case "step.attempt":
       return join(
         `attempt ${fact.n}`,
+        fact.model !== undefined && `asks ${fact.model.provider}/${fact.model.modelId}`,
         fact.phase === "resume" && "goes on after an answer",
         fact.key !== null && `key ${fact.key}`,
         fact.edited !== undefined && `with ${jsonText(fact.edited)}`,

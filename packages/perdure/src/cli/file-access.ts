@@ -18,16 +18,18 @@ import {
   showRun,
 } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import { answerQuestion, EVERY_SCOPE } from "../runtime/answers.ts";
+import { exportRun } from "../runtime/export-run.ts";
 import { PruneRefusedError, prune } from "../runtime/prune.ts";
 import { Threads } from "../runtime/threads.ts";
 import { StoreLockedError } from "../store/errors.ts";
 import { sqlite } from "../store/sqlite.ts";
 import type { EventStore, Query, Reply, Run, Verified } from "../store/store.ts";
 import type { Access, ListQuery, Pruning, Taken } from "./access.ts";
-import { CommandError, noInterrupt, noRun } from "./command-error.ts";
+import { CommandError, noInterrupt, noRun, usage } from "./command-error.ts";
 
 const OWNER = "perdure-command";
 /** How often a log that is followed is looked at: a reader beside a server gets no hints. Milliseconds. */
@@ -144,6 +146,17 @@ export class FileAccess implements Access {
       }
       return done;
     });
+  }
+
+  fork(): Promise<never> {
+    throw usage("a fork goes on with its agent, which only a server has: perdure fork RUN --url http://127.0.0.1:8787");
+  }
+
+  /** Without its agent: what the model was asked stays what the log has of it. */
+  async export(uid: string): Promise<RunFixture> {
+    const store = await this.#look();
+    const run = await this.#run(store, uid);
+    return await exportRun({ store, threads: new Threads(store), agents: new Map() }, run.uid, {});
   }
 
   async verify(): Promise<Verified> {

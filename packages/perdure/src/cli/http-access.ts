@@ -1,6 +1,8 @@
 import type { ShownDetail, ShownQuestion, ShownRun } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
+import type { ForkOptions } from "../runtime/fork.ts";
 import type { Reply, Verified } from "../store/store.ts";
 import type { Access, ListQuery, Pruning, Taken } from "./access.ts";
 import { CommandError, noInterrupt, noRun, usage } from "./command-error.ts";
@@ -110,6 +112,17 @@ export class HttpAccess implements Access {
       done.push({ run: uid, is: "refused", code: error.code, why: error.message });
     }
     return done;
+  }
+
+  async fork(uid: string, options: ForkOptions) {
+    const response = await this.#ask(`runs/${encodeURIComponent(uid)}/fork`, options);
+    if (!response.ok) await this.#refused(response, noRun(uid));
+    const { run, forkedFrom } = await this.#read<{ run: ShownRun; forkedFrom: { seq: number } }>(response);
+    return { run, seq: forkedFrom.seq };
+  }
+
+  export(uid: string): Promise<RunFixture> {
+    return this.#get(`runs/${encodeURIComponent(uid)}/export`, noRun(uid));
   }
 
   verify(): Promise<Verified> {

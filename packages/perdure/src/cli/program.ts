@@ -7,6 +7,7 @@ import type { Access } from "./access.ts";
 import { CommandError, USAGE, usage } from "./command-error.ts";
 import * as commands from "./commands.ts";
 import type { ConformanceFlags } from "./conformance.ts";
+import { type ForkFlags, forkOptions } from "./fork-flags.ts";
 import { type Output, Report } from "./output.ts";
 import { type AnswerFlags, replyOf } from "./reply.ts";
 
@@ -125,6 +126,22 @@ export async function perdure(words: readonly string[], world: World): Promise<n
     .action((uid: string | undefined, { olderThan, ...options }: Where & PruneFlags) =>
       run(options, (...args) => commands.prune(prunedBy(uid, olderThan, queryOf(options)))(...args)),
     );
+  command("fork <run>", "begin a run that goes on from an entry of this one, in a thread of its own")
+    .option("--at <seq>", "the last entry that counts, as log numbers them; default: the newest", wholeNumber)
+    .option("--instructions <text>", "another system prompt")
+    .option("--input <text>", "what the user's newest message says, in place of what it said")
+    .option("--state <json>", "the state at the entry, in place of what it was")
+    .option("--agent <name>", "another agent of the server, for another model or other tools")
+    .option("--thread <id>", "the thread of the fork, a new one")
+    .option("--acknowledge <writes...>", "writes behind the entry that may happen once more: step paths, or tools")
+    .action((uid: string, options: Where & ForkFlags) =>
+      run(options, (...args) => commands.fork(uid, forkOptions(queryOf(options)))(...args)),
+    );
+  command("export <run>", "a recorded run as a JSON fixture on standard output, for replay() of perdure/testing")
+    .option("--redact <pattern>", "hide what fits this regular expression in every text; may be repeated", collect)
+    .action((uid: string, { redact = [], ...options }: Where & { redact?: readonly string[] }) =>
+      run(options, (...args) => commands.exportRun(uid, redact.map(pattern))(...args)),
+    );
   command("verify", "read a whole store, and say what is wrong with it").action((options: Where) =>
     run(options, commands.verify),
   );
@@ -228,6 +245,14 @@ function queryOf<Q extends Where>({
 
 function collect(line: string, before: readonly string[] = []): readonly string[] {
   return [...before, line];
+}
+
+function pattern(text: string): RegExp {
+  try {
+    return new RegExp(text, "g");
+  } catch {
+    throw usage(`--redact "${text}" is no regular expression`);
+  }
 }
 
 function wholeNumber(text: string): number {

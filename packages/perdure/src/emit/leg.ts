@@ -230,7 +230,8 @@ function defaultReason(toolCallId: string | undefined, responseSchema: unknown):
   return isJsonObject(responseSchema) && responseSchema.type === "boolean" ? "confirmation" : "input_required";
 }
 
-function takenIds(messages: readonly Message[]): (id: string) => boolean {
+/** Whether an id is one of a message or a call among these. */
+export function takenIds(messages: readonly Message[]): (id: string) => boolean {
   let ids: Set<string> | undefined;
   return (id) => {
     ids ??= new Set(

@@ -32,6 +32,8 @@ export class Subagent {
   constructor(
     private readonly scope: Scope,
     options: SubagentOptions,
+    /** As much of a failure as clients may know. */
+    private readonly told = publicError,
   ) {
     const { name, description, parentToolCallId, parentMessageId } = options;
     const { outlet, lane } = scope;
@@ -48,12 +50,18 @@ export class Subagent {
     return `subagent "${this.name}" (${this.id})`;
   }
 
-  get ended(): boolean {
+  get described(): string {
+    return `<${this.label} ${this.#ended ? "ended" : "open"}>`;
+  }
+
+  get #ended(): boolean {
     return this.exit.ended;
   }
 
   /** @throws {@link NotJsonError} for a result that JSON cannot hold; it is still open then */
-  finish(result: unknown): void {
+  end(result: unknown): void {
+    if (this.#ended) return;
+    this.#check();
     const value = result === undefined ? undefined : toJson(result, `result of ${this.label}`);
     this.#end(
       { type: "whole" },
@@ -62,20 +70,39 @@ export class Subagent {
   }
 
   fail(error: unknown): void {
-    const told = publicError(error);
+    if (this.#ended) return;
+    this.#check();
+    const told = this.told(error);
     this.#end({ type: "cut", error: told }, subagentError(this.id, told));
+  }
+
+  /** Runs a body and ends with it. */
+  async during<H, T>(handle: H, body: (handle: H) => Promise<T> | T): Promise<T> {
+    try {
+      const result = await body(handle);
+      this.end(result);
+      return result;
+    } catch (error) {
+      this.abandon({ failed: error });
+      throw error;
+    }
   }
 
   /** Ends it on behalf of a body that threw, or of a scope that was left. Never throws. */
   abandon(how: { readonly failed: unknown } | "whole"): void {
-    if (this.ended) return;
+    if (this.#ended) return;
     try {
-      if (how === "whole") this.finish(undefined);
+      if (how === "whole") this.end(undefined);
       else this.fail(how.failed);
     } catch {
       // The leg is over, or the stream refuses: either way its end is the leg's business now.
       this.exit.end();
     }
+  }
+
+  #check(): void {
+    const { closed } = this.exit;
+    if (closed) throw closed;
   }
 
   #end(leaving: Leaving, ending: Ending): void {

@@ -201,30 +201,8 @@ export interface SubagentHandle<S> extends RunContext<S>, Disposable {
   fail(error: unknown): void;
 }
 
-/** What agent code holds: the request, the state, and the emitters of one lane. */
-export interface RunContext<S = Json> extends Emitting<S> {
-  readonly threadId: string;
-  readonly runId: string;
-  readonly parentRunId: string | undefined;
-  readonly input: RunAgentInput;
-  /** The conversation as the request holds it. */
-  readonly messages: readonly Message[];
-  /** The text of the newest user message; "" when there is none. */
-  lastUserText(): string;
-  readonly clientTools: readonly ClientTool[];
-  clientTool(name: string): ClientTool | undefined;
-  readonly context: readonly Context[];
-  readonly forwardedProps: Json;
-  /** Aborted when the run is cancelled or the driver loses it. */
-  readonly signal: AbortSignal;
-  readonly principal: Principal;
-
-  /** Replaces the whole state; sent by the next publish. */
-  setState(next: S): void;
-  /** Adds to RUN_FINISHED's usage. Entries of one provider and model are summed. */
-  usage(entry: TokenUsage): void;
-  raw(event: unknown, source?: string): void;
-
+/** The emitters of one lane: what its blocks, steps and activities are opened with. */
+export interface LaneEmitting<S> extends Emitting<S> {
   /** A whole message at once. Returns its id. */
   say(text: string): string;
   /** A whole reasoning block at once. Returns its id. */
@@ -256,6 +234,34 @@ export interface RunContext<S = Json> extends Emitting<S> {
     options: BlockOptions,
     body: (activity: ActivityHandle<C>) => Promise<T> | T,
   ): Promise<T>;
+  raw(event: unknown, source?: string): void;
+  /** Resolves when all that was emitted is in the log, or read where there is none. */
+  flushed(): Promise<void>;
+}
+
+/** What agent code holds: the request, the state, and the emitters of one lane. */
+export interface RunContext<S = Json> extends LaneEmitting<S> {
+  readonly threadId: string;
+  readonly runId: string;
+  readonly parentRunId: string | undefined;
+  readonly input: RunAgentInput;
+  /** The conversation as the request holds it. */
+  readonly messages: readonly Message[];
+  /** The text of the newest user message; "" when there is none. */
+  lastUserText(): string;
+  readonly clientTools: readonly ClientTool[];
+  clientTool(name: string): ClientTool | undefined;
+  readonly context: readonly Context[];
+  readonly forwardedProps: Json;
+  /** Aborted when the run is cancelled or the driver loses it. */
+  readonly signal: AbortSignal;
+  readonly principal: Principal;
+
+  /** Replaces the whole state; sent by the next publish. */
+  setState(next: S): void;
+  /** Adds to RUN_FINISHED's usage. Entries of one provider and model are summed. */
+  usage(entry: TokenUsage): void;
+
   /**
    * Begins a subagent, whose work the user interface shows as its own. It has a lane, so it may run while a block of this one is open (the call
    * that it carries out), and several may run side by side in {@link RunContext.parallel}. A question asked inside it suspends it.
@@ -276,8 +282,6 @@ export interface RunContext<S = Json> extends Emitting<S> {
 
   /** Runs each branch in a lane of its own, where it may open a block beside those of the others. */
   parallel<T>(branches: readonly ((lane: RunContext<S>) => Promise<T>)[]): Promise<T[]>;
-  /** Resolves when all that was emitted is in the log, or read where there is none. */
-  flushed(): Promise<void>;
 
   readonly isResume: boolean;
   /** The request's answers by interrupt id. */

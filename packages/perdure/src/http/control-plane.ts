@@ -5,12 +5,15 @@ import { isJsonObject } from "../protocol/json.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import type { Engine } from "../runtime/engine.ts";
+import { ExportRefusedError } from "../runtime/export-run.ts";
+import { ForkRefusedError } from "../runtime/fork.ts";
 import { PruneRefusedError } from "../runtime/prune.ts";
 import { anyOf } from "../runtime/signals.ts";
 import { isOf, type Streams } from "../runtime/streams.ts";
 import type { Question, Reply, Run } from "../store/store.ts";
 import { eventFormat } from "./event-format.ts";
 import { eventStreamResponse, type StreamSettings } from "./event-stream.ts";
+import { FORK_INPUT, forkProblem, readForkOptions } from "./fork-request.ts";
 import { logEntries } from "./log-entries.ts";
 import { problem } from "./problem.ts";
 import { isJson, readJsonBody } from "./read-body.ts";
@@ -91,6 +94,33 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
       return c.json({ is, run: await showRun(store, (await store.run(run.uid)) ?? run, now()) });
     } catch (error) {
       if (error instanceof PruneRefusedError) return problem(409, error.code, error.message);
+      throw error;
+    }
+  });
+
+  app.get("/runs/:uid/export", async (c) => {
+    const run = await ownRun(c);
+    if (run instanceof Response) return run;
+    try {
+      return c.json(await engine.export(run.uid, {}));
+    } catch (error) {
+      if (error instanceof ExportRefusedError) return problem(409, error.code, error.message);
+      throw error;
+    }
+  });
+  app.post("/runs/:uid/fork", async (c) => {
+    const run = await ownRun(c);
+    if (run instanceof Response) return run;
+    if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send what the fork is to be as application/json");
+    const body = await readJsonBody(c.req.raw, bodyLimit);
+    const asked = body.ok ? readForkOptions(body.json) : undefined;
+    if (asked === undefined) return problem(400, "INPUT_INVALID", FORK_INPUT);
+    try {
+      const forked = await engine.fork(run.uid, asked, c.get("principal"));
+      const begun = await store.run(forked.uid as Uid);
+      return c.json({ run: begun && (await showRun(store, begun, now())), forkedFrom: forked.forkedFrom }, 201);
+    } catch (error) {
+      if (error instanceof ForkRefusedError) return forkProblem(error);
       throw error;
     }
   });

@@ -2,6 +2,7 @@
 import type { ServerResponse } from "node:http";
 import { Hono } from "hono";
 import { cors } from "hono/cors";
+import type { RunFixture } from "../log/fixture.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import { RUN_HEADER } from "../protocol/negotiate.ts";
@@ -10,6 +11,8 @@ import type { Duration, Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
 import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
+import type { ExportOptions } from "../runtime/export-run.ts";
+import type { ForkedRun, ForkOptions } from "../runtime/fork.ts";
 import type { StreamRunOptions } from "../runtime/stream-run.ts";
 import { Streams } from "../runtime/streams.ts";
 import { memory } from "../store/memory.ts";
@@ -65,7 +68,7 @@ export interface Runtime {
   readonly fetch: (request: Request, env?: unknown) => Promise<Response>;
   /** Whether others than loopback may be served. */
   readonly isOpen: boolean;
-  /** Opens the store and goes on with every run that was cut. Otherwise the first request does. */
+  /** Opens the store, goes on with every run that was cut, and begins to connect to MCP servers. Otherwise the first request does. */
   open(): Promise<void>;
   /**
    * Removes the frames of a run that is over; what the thread shows stays as it is, but cursors into the run are of no use any more.
@@ -75,6 +78,21 @@ export interface Runtime {
    * @throws {@link PruneRefusedError} with the code `RUN_UNFINISHED`, `RUN_NOT_FOUND`, `RUN_SET_ASIDE` or `RUN_DRIVEN`
    */
   prune(run: string): Promise<"pruned" | "already">;
+  /**
+   * Begins a run that goes on from an entry of another one, in a thread of its own. What had ended by then is its history and never runs again;
+   * what had not is begun anew, with its approvals. The other run stays as it is.
+   *
+   * @param run - its uid, as `GET /runs` lists it
+   * @throws {@link ForkRefusedError}; with the code `WRITES_NOT_ACKNOWLEDGED` when the run has changed the world behind that entry, and not all
+   * of that was acknowledged
+   */
+  fork(run: string, options?: ForkOptions): Promise<ForkedRun>;
+  /**
+   * A recorded run as JSON, for `replay` of `perdure/testing`. Export it with the agent as it was, so that what its model was asked is in it.
+   *
+   * @throws {@link ExportRefusedError} with the code `RUN_NOT_FOUND` or `RUN_PRUNED`
+   */
+  export(run: string, options?: ExportOptions): Promise<RunFixture>;
   /**
    * Stops in order: streams end with RUN_ERROR `RECONNECT`, what runs may end within `drainGrace`, and each run is left to whoever opens the
    * store next.
@@ -174,8 +192,13 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
       return writeEventStream(response, outgoing, (error) => report(error, null)) ? alreadySent() : response;
     },
     isOpen,
-    open: () => engine.open(),
+    async open() {
+      await engine.open();
+      engine.warmUp();
+    },
     prune: (run) => engine.prune(run as Uid),
+    export: (run, options = {}) => engine.export(run as Uid, options),
+    fork: (run, options = {}) => engine.fork(run as Uid, options),
     async close() {
       closing.abort();
       await engine.close(options.drainGrace);

@@ -157,6 +157,8 @@ const interrupt = object({
   audience: z.string().nullable(),
   expiresAt: time.nullable(),
   metadata: json.exactOptional(),
+  /** What the tool that asks needs to go on, in whatever process. Nobody is shown it. */
+  memo: json.exactOptional(),
 });
 
 const legOutcome = z.discriminatedUnion("type", [
@@ -210,6 +212,8 @@ const factSchema = z.discriminatedUnion("kind", [
     labels: z.record(z.string(), z.string()).readonly(),
     parent: object({ uid, path }).exactOptional(),
     forkedFrom: object({ uid, seq: count }).exactOptional(),
+    /** In place of the agent's own. */
+    instructions: z.string().exactOptional(),
   }),
   /** In one batch with its RUN_STARTED. `request` is `null` for a headless leg. */
   fact("leg.started", { leg: count, runId: z.string(), request: legRequest.nullable() }),
@@ -234,6 +238,8 @@ const factSchema = z.discriminatedUnion("kind", [
     key: z.string().nullable(),
     edited: json.exactOptional(),
     deadline: time.nullable(),
+    /** Which model is asked. */
+    model: object({ provider: z.string(), modelId: z.string() }).exactOptional(),
   }),
   /** It waits for a business key that another step holds, and gives up at `until`. Once per step, for the holder that it found. */
   fact("step.waiting", { path, holder: object({ uid, path }), until: time }),

@@ -131,9 +131,9 @@ export class Folding {
     return undefined;
   }
 
-  /** A run begins: of the thread's earlier one only what clients hold stays (F7). */
+  /** A run begins: of the thread's earlier one only what clients hold stays (F7). A fork shows all of it anew, in a thread of its own. */
   #begin(run: Noted<"run.started">): void {
-    const { run: earlier, held, wire, committed, shown } = this.#now;
+    const { run: earlier, held, wire, committed, shown } = run.forkedFrom === undefined ? this.#now : blank([]);
     const threadId = threadIdOf(run);
     if (earlier !== undefined && threadIdOf(earlier) !== threadId) {
       throw new LogError(run.uid, "run.started", `it is thread "${threadId}"'s, not "${threadIdOf(earlier)}"'s`);

@@ -1,5 +1,6 @@
 import type { AgentCapabilities } from "@ag-ui/core";
 import type { RunContext, Transformer } from "../emit/types.ts";
+import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
 import type { Message, TokenUsage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
@@ -7,6 +8,7 @@ import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { ModelEmitter } from "./model-emitter.ts";
+import type { ModelPolicy } from "./model-retry.ts";
 
 /** The typed state of an agent. */
 export interface StateDefinition<S> {
@@ -105,6 +107,10 @@ export interface ModelStep {
   /** The finished runs of the thread before this one, oldest first. */
   readonly before: readonly RunState[];
   readonly path: Path;
+  /** Which of the loop's models is asked. */
+  readonly model: number;
+  /** As the step's input records them. */
+  readonly settings: Json;
   readonly signal: AbortSignal;
   readonly emit: ModelEmitter;
 }
@@ -116,10 +122,29 @@ export interface Loop {
   tool(name: string): DynTool | undefined;
   /** What every model call of this agent rests on, for the record of its input. */
   readonly describes: { readonly instructions: string; readonly tools: Json; readonly settings: Json };
+  /** Whom its model steps ask. */
+  readonly models: ModelPolicy;
+  /** Pure: how a model step that begins now is asked. */
+  settings(run: RunState, path: Path): Json;
+  /** The same agent under another system prompt, as a fork may have it. */
+  withInstructions(instructions: string): Loop;
   /** Pure: what the log asks for, whatever runs at the moment. `before`: the thread's runs before this one, oldest first. */
   next(run: RunState, before: readonly RunState[]): Next;
+  /** Pure: what a model step would be asked now, of a run as it is when the step begins. */
+  asks(step: Pick<ModelStep, "run" | "before" | "settings">): AskedOfModel;
   /** What of these messages no model can be given, as sentences: it is left out. */
   unusable(messages: readonly Message[]): readonly string[];
-  /** One model call. Streams through `emit` and resolves to what the log keeps. */
+  /** The loop as one driver sees it, where its tools may change: those stand still until the next {@link refresh}. Default: itself. */
+  forDriver?(): Loop;
+  /**
+   * Brings tools that may change up to date. Asked for before anything is decided about recorded calls, and when a model step begins; never
+   * between, so that a call meets the tools that its model was offered.
+   *
+   * @throws when they cannot be had now; `callModel` fails of the same then
+   */
+  refresh?(signal: AbortSignal): Promise<void>;
+  /** The runtime stops: lets go of what the tools hold open. */
+  close?(): Promise<void>;
+  /** One model call. Streams through `emit` and resolves to what the log keeps. @throws {@link ModelError} for what the model fails with */
   callModel(step: ModelStep): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }

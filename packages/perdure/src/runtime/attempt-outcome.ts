@@ -1,6 +1,7 @@
 /** How a body's attempt may end beside returning and failing by itself. */
 import { publicError } from "../emit/errors.ts";
 import type { StepState } from "../log/fold.ts";
+import type { Attempt } from "../log/run-state.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import { jsonEqual } from "../protocol/json.ts";
 import type { RecordedError, Uid } from "../protocol/words.ts";
@@ -24,10 +25,12 @@ export function isDeath(error: RecordedError): boolean {
 
 /** How often a step has failed by itself. A cut is no fault of the tool's and costs it none of its attempts, nor is what others left. */
 export function failures({ attempts }: StepState): number {
-  return attempts.filter(({ failed, deadline }) => {
-    if (failed === undefined || [CUT, LOST, GIVEN_UP].some((cut) => isSame(failed.error, cut))) return false;
-    return failed.error.code !== INHERITED || deadline !== null;
-  }).length;
+  return attempts.filter(failedByItself).length;
+}
+
+export function failedByItself({ failed, deadline }: Attempt): boolean {
+  if (failed === undefined || [CUT, LOST, GIVEN_UP].some((cut) => isSame(failed.error, cut))) return false;
+  return failed.error.code !== INHERITED || deadline !== null;
 }
 
 function isSame(error: RecordedError, other: RecordedError): boolean {

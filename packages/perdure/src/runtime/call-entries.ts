@@ -4,11 +4,11 @@ import type { RunState } from "../log/fold.ts";
 import { canonicalJson } from "../protocol/canonical.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { type IdKind, idAt } from "../protocol/ids.ts";
-import { isJsonObject } from "../protocol/json.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ApprovalRequest } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import type { SuspensionQuestion } from "../tool/outcome.ts";
+import type { SuspensionQuestion, ToolOutcome } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import type { ContractChange } from "./contracts.ts";
 import { sha256 } from "./hash.ts";
@@ -48,16 +48,17 @@ export function suspensionQuestion(
   run: RunState,
   call: LoopCall,
   tool: DynTool,
-  asked: SuspensionQuestion,
+  asked: SuspensionQuestion & Pick<Extract<ToolOutcome<Json>, { type: "suspend" }>, "answerSchema" | "memo">,
   at: number,
 ): Interrupt {
-  const schema = tool.answerSchema ?? true;
+  const schema = asked.answerSchema ?? tool.answerSchema ?? true;
   const isBoolean = isJsonObject(schema) && schema.type === "boolean";
   const { message, reason = isBoolean ? "confirmation" : "input_required", expiresIn, metadata } = asked;
   return {
     ...question(run, call, "suspension", expiresIn === undefined ? null : at + expiresIn),
     ...{ kind: "suspension", reason, message, schema, audience: null },
     ...(metadata !== undefined && { metadata }),
+    ...(asked.memo !== undefined && { memo: asked.memo }),
   };
 }
 

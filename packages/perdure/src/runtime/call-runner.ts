@@ -10,8 +10,10 @@ import { create, isDraftable } from "mutative";
 import { CANCELLED } from "../emit/errors.ts";
 import { Lane } from "../emit/lane.ts";
 import type { Leaving } from "../emit/leftovers.ts";
+import type { Exit } from "../emit/outlet.ts";
 import type { Fact, NewEntry, StepEnd } from "../log/entries.ts";
 import { retract } from "../log/retract.ts";
+import type { StepState } from "../log/run-state.ts";
 import { editedArguments } from "../log/tool-result.ts";
 import { backoff } from "../protocol/backoff.ts";
 import type { Json } from "../protocol/json.ts";
@@ -21,8 +23,10 @@ import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { HandlerError, InvalidInput, InvalidOutput } from "../tool/errors.ts";
+import type { Reply } from "../tool/outcome.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { AttemptContext } from "./attempt-context.ts";
+import { AttemptExit } from "./attempt-exit.ts";
 import { Cancelled, failures, LateOutcome, orAborted, recordedError, TimedOut, ToolLog } from "./attempt-outcome.ts";
 import { startedEntry, suspensionQuestion } from "./call-entries.ts";
 import { unknownTool } from "./call-gate.ts";
@@ -114,13 +118,15 @@ export class CallRunner {
     const draft = session.drafts.fork(path, session.state.committed, () => session.showState(path));
     const timeout = timeLimit(Math.max(1, deadline - this.#options.now()));
     const stop = anyOf(signal, timeout.signal);
-    const ctx = this.context(call, tool, { n, key }, draft, stop.signal);
+    const exit = new AttemptExit(session.outlet);
+    const ctx = this.context(call, tool, { n, key }, draft, stop.signal, exit);
     try {
       const { begun } = await session.begin(() => {
         if (!session.isRunning(path, n)) return undefined;
-        return phase === "call"
-          ? tool.callJson(input, ctx)
-          : tool.resumeJson(answer, input, ctx).then((output) => ({ type: "output" as const, output }));
+        if (phase === "call") return tool.callJson(input, ctx);
+        const reply = replyTo(session.state.steps.get(path));
+        if (reply !== undefined && tool.goOnJson !== undefined) return tool.goOnJson(reply, input, ctx);
+        return tool.resumeJson(answer, input, ctx).then((output) => ({ type: "output" as const, output }));
       });
       if (begun === undefined) return;
       if (tool.effect === "write") this.#options.writes.begin(session.state.run.uid, path, begun, tool.policy.settle);
@@ -135,6 +141,7 @@ export class CallRunner {
       this.#fail(call, tool, input, n, error);
       if (!(error instanceof TimedOut)) this.#options.writes.recorded(session.state.run.uid, path);
     } finally {
+      exit.close();
       stop.release();
       timeout.release();
       session.drafts.drop(path);
@@ -148,8 +155,9 @@ export class CallRunner {
     { n, key }: { readonly n: number; readonly key: string },
     state: AttemptDraft,
     signal: AbortSignal,
+    outlet: Exit = this.#session.outlet,
   ): AttemptContext {
-    const { outlet, epoch } = this.#session;
+    const { epoch } = this.#session;
     const { uid } = this.#session.state.run;
     return new AttemptContext(
       { outlet, state, lane: new Lane(call.path, uid, () => false) },
@@ -418,6 +426,15 @@ export class CallRunner {
   #recorded(error: unknown): RecordedError {
     return recordedError(error, this.#session.state.run.uid, this.#options.report);
   }
+}
+
+/** What became of the question that the call waited for, where its tool has left a memo. */
+function replyTo(step: StepState | undefined): Reply | undefined {
+  const asked = step?.asked.findLast(({ interrupt }) => interrupt.kind === "suspension");
+  if (asked?.answer == null || asked.interrupt.memo === undefined || asked.answer.status === "withdrawn")
+    return undefined;
+  const { status, payload = null } = asked.answer;
+  return { memo: asked.interrupt.memo, status, payload };
 }
 
 function appliedBy(tool: DynTool, error: unknown): "no" | "unknown" {

@@ -22,6 +22,7 @@ import { contractQuestionOf } from "./contracts.ts";
 import { openClientCalls } from "./intake.ts";
 import { NEEDS_OPERATOR, readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 import type { KeyWait } from "./keys.ts";
+import { retryTime } from "./model-retry.ts";
 import type { LeftBehind } from "./running-writes.ts";
 import type { Settle } from "./settle.ts";
 import { isPoisoned, poisonedSteps } from "./suspects.ts";
@@ -111,7 +112,11 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   if (starts.length > 0) return { do: "start", starts };
 
   const bodies = now.live.size > 0;
-  const timers = [...plans, ...(own === undefined ? [] : [own])].flatMap((p) => (p.is === "timer" ? [p.at] : []));
+  const backOff = next.next === "model" && !run.cancelled ? modelBackOff(run, next.path, now) : [];
+  const timers = [
+    ...[...plans, ...(own === undefined ? [] : [own])].flatMap((p) => (p.is === "timer" ? [p.at] : [])),
+    ...backOff,
+  ];
   const keys = plans.flatMap((p) => (p.is === "timer" && p.key !== undefined ? [p.key] : []));
   if (bodies || timers.length > 0) {
     const expiries = [...run.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
@@ -139,8 +144,15 @@ function unfinishedAttempts(run: RunState, live: ReadonlySet<Path>): { path: Pat
   return [...run.running].flatMap(([path, { attempt }]) => (live.has(path) ? [] : [{ path, n: attempt.n }]));
 }
 
-function startModel(run: RunState, path: Path, { live }: Now): Start[] {
-  return live.has(path) || run.cancelled || isPoisoned(run.steps.get(path)) ? [] : [{ start: "model", path }];
+function startModel(run: RunState, path: Path, now: Now): Start[] {
+  const isHeld = now.live.has(path) || run.cancelled || isPoisoned(run.steps.get(path));
+  return isHeld || modelBackOff(run, path, now).length > 0 ? [] : [{ start: "model", path }];
+}
+
+/** When a model that has failed may be asked again, where that is not yet. */
+function modelBackOff(run: RunState, path: Path, { at }: Now): number[] {
+  const retryAt = retryTime(run.steps.get(path));
+  return retryAt !== null && retryAt > at ? [retryAt] : [];
 }
 
 function ownStanding(run: RunState, step: OwnStep, { live, at }: Now): Standing {
@@ -278,13 +290,14 @@ function afterAnswer(
     }
     default:
       if (run.cancelled) return settle(call, { by: "cancel" });
-      return said === undefined
+      // Who has left a memo behind wants to hear that nobody answers, too.
+      return said === undefined && opened.memo === undefined
         ? settle(call, {
             by: "error",
             error: { code: "CANCELLED_BY_USER", message: "cancelled by user" },
             applied: "no",
           })
-        : { start: "attempt", call, phase: "resume", answer: said };
+        : { start: "attempt", call, phase: "resume", answer: payload };
   }
 }
 

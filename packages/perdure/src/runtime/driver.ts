@@ -25,12 +25,14 @@ import { ABANDONED, readDid } from "./interrupts.ts";
 import { claimChange } from "./keys.ts";
 import { StepRunner } from "./step-runner.ts";
 import { isSuspect, poisonedQuestion } from "./suspects.ts";
+import { toolsOfCalls } from "./tools-of-calls.ts";
 
 /** How long a wait without a body is held in memory. Milliseconds. */
 const SHORT_WAIT = 1_000;
 
 /** Drives a run until it parks, ends, or is lost. Never throws. */
-export function drive(options: DriverOptions): Promise<Driven> {
+export function drive({ agent, ...rest }: DriverOptions): Promise<Driven> {
+  const options = { ...rest, agent: { ...agent, loop: agent.loop.forDriver?.() ?? agent.loop } };
   return untilDriven(new Driver(options), options);
 }
 
@@ -53,6 +55,7 @@ class Driver {
 
   async run(): Promise<Driven> {
     const { agent, now, stop } = this.#options;
+    await toolsOfCalls(this.#options, this.#session);
     for (;;) {
       if (stop.aborted) return await this.#release();
       const inbox = await this.#session.mail();

@@ -8,6 +8,7 @@
 import { setMaxListeners } from "node:events";
 import { uuidv7 } from "uuidv7";
 import type { LegRequest, NewEntry } from "../log/entries.ts";
+import type { RunFixture } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Message, RunAgentInput } from "../protocol/events.ts";
@@ -19,6 +20,8 @@ import { answerQuestion } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
 import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
+import { type ExportOptions, exportRun, loopOf } from "./export-run.ts";
+import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
 import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import { prune } from "./prune.ts";
@@ -194,7 +197,8 @@ export class Engine {
             brought = added.messages;
             const turn = (view.run?.turn ?? 0) + 1;
             const request = legRequest({ input, principal, shown }, added);
-            return this.#firstEntries({ agent, key, turn, request, state });
+            const instructions = last?.run.instructions;
+            return this.#firstEntries({ agent, key, turn, request, state, instructions });
           },
         });
       });
@@ -220,6 +224,37 @@ export class Engine {
   async prune(uid: Uid): Promise<"pruned" | "already"> {
     await this.open();
     return await prune(this.store, this.threads, uid);
+  }
+
+  /**
+   * Begins a run that goes on from an entry of another one, in a thread of its own.
+   *
+   * @param by - who asks for it. Default: who asked last in the run
+   * @throws {@link ForkRefusedError}
+   */
+  async fork(uid: Uid, options: ForkOptions, by?: Principal): Promise<ForkedRun> {
+    await this.open();
+    const { key, runId, first, run } = await planFork(
+      {
+        ...{ store: this.store, threads: this.threads, agents: this.#agents, newUid: this.#newUid },
+        definitionOf: definitionHash,
+      },
+      ...([uid, options, by] as const),
+    );
+    const leasedAt = this.#now();
+    const posted = await this.store.post(
+      { key, runId, owner: this.#owner },
+      (view): Meaning => (view.run === null ? { is: "run", first } : { is: "refuse", ...STALE }),
+    );
+    if (posted.lease === null) throw threadExists(uid, key.thread);
+    this.#drive(posted.lease, leasedAt, false);
+    return run;
+  }
+
+  /** A recorded run, to hold its agent against later. @throws {@link ExportRefusedError} */
+  async export(uid: Uid, options: ExportOptions): Promise<RunFixture> {
+    await this.open();
+    return await exportRun({ store: this.store, threads: this.threads, agents: this.#agents }, uid, options);
   }
 
   /** Cancels a run that nobody reads, if it is in the middle of a leg and its agent wants that. */
@@ -249,7 +284,20 @@ export class Engine {
     await this.#drivenOr(grace);
     this.#giveUp.abort();
     await this.#drivenOr(LAST_WORDS);
+    await this.#closeTools();
     await this.store.close();
+  }
+
+  /** Begins to connect to what the tools of agents need. What cannot be had now is asked for again when a run needs it, and reported then. */
+  warmUp(): void {
+    for (const { loop } of this.#agents.values()) loop?.refresh?.(this.#stop.signal).catch(() => {});
+  }
+
+  async #closeTools(): Promise<void> {
+    const closing = [...this.#agents.values()].map(async ({ loop }) => await loop?.close?.());
+    for (const closed of await Promise.allSettled(closing)) {
+      if (closed.status === "rejected") this.#report(closed.reason, null);
+    }
   }
 
   async #drivenOr(ms: number): Promise<void> {
@@ -273,8 +321,10 @@ export class Engine {
     readonly turn: number;
     readonly request: LegRequest;
     readonly state: Json;
+    /** A fork's, which its thread keeps. */
+    readonly instructions: string | undefined;
   }): NewEntry[] {
-    const { agent, key, turn, request, state } = start;
+    const { agent, key, turn, request, state, instructions } = start;
     const isOther = !jsonEqual(state, request.state ?? {});
     const root = "" as Path;
     return [
@@ -287,6 +337,7 @@ export class Engine {
         thread: key.thread,
         turn,
         labels: {},
+        ...(instructions !== undefined && { instructions }),
       },
       { kind: "leg.started", leg: 1, runId: request.runId, request },
       // The state that the run begins with, where it is not the client's: the agent's initial one, or the thread's last.
@@ -333,7 +384,7 @@ export class Engine {
         const [next] = await this.store.queued(key);
         if (agent === undefined || newest === undefined || newest.outcome === null || next === undefined) return;
         // The server's state wins: what the client sent was the state of a run that was not over.
-        const { committed } = (await this.threads.load(newest)).state;
+        const { committed: state, run: before } = (await this.threads.load(newest)).state;
         const { request, n: queued } = next;
         const turn = newest.turn + 1;
         const leasedAt = this.#now();
@@ -341,7 +392,8 @@ export class Engine {
         const { lease } = await this.store.post(of, (view): Meaning => {
           const isStill = view.run?.uid === newest.uid && view.run.head === newest.head && view.queued[0]?.n === queued;
           if (!isStill) return { is: "refuse", ...STALE };
-          return { is: "run", queued, first: this.#firstEntries({ agent, key, turn, request, state: committed }) };
+          const { instructions } = before;
+          return { is: "run", queued, first: this.#firstEntries({ agent, key, turn, request, state, instructions }) };
         });
         if (lease !== null) return this.#drive(lease, leasedAt, false);
       }
@@ -448,7 +500,8 @@ export class Engine {
       ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
     };
-    return await (agent.loop === undefined ? driveBody({ ...options, agent }) : drive({ ...options, agent }));
+    if (agent.loop === undefined) return await driveBody({ ...options, agent });
+    return await drive({ ...options, agent: { ...agent, loop: loopOf(agent.loop, state) } });
   }
 }
 

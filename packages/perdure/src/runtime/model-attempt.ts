@@ -1,19 +1,37 @@
 import { CANCELLED } from "../emit/errors.ts";
 import type { NewEntry, StepEnd } from "../log/entries.ts";
-import { closeIncomplete } from "../log/retract.ts";
+import type { RunState } from "../log/fold.ts";
+import { closeIncomplete, retract } from "../log/retract.ts";
+import type { TokenUsage } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import { recordedError } from "./attempt-outcome.ts";
+import { describedAs } from "./describes.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
-import { sha256 } from "./hash.ts";
+import type { ModelEmitter } from "./model-emitter.ts";
+import { afterModelFailure, type ModelPolicy, modelToAsk } from "./model-retry.ts";
 import { ModelStepEmitter } from "./model-step.ts";
 
-/**
- * One attempt at a model step: recorded before it is asked, and its answer recorded as one batch with the ends of its calls.
- *
- * @returns what to run; it resolves when the attempt has its outcome
- */
+/** A model step that is asked, whoever wants to know. */
+interface ModelAsk {
+  readonly path: Path;
+  readonly policy: ModelPolicy;
+  /** Called before anything of the attempt is recorded. */
+  prepare?(signal: AbortSignal): Promise<void>;
+  /** Its first entry. */
+  started(run: RunState): NewEntry;
+  /** Asks one of the policy's models. @throws `ModelError` for what the model fails with */
+  call(request: {
+    readonly run: RunState;
+    /** The index of the model. */
+    readonly model: number;
+    readonly signal: AbortSignal;
+    readonly emit: ModelEmitter;
+  }): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
+}
+
+/** One attempt at a model step of the agent's loop. */
 export function modelAttempt(
   options: DriverOptions,
   session: DriveSession,
@@ -22,37 +40,51 @@ export function modelAttempt(
   const {
     agent: { loop },
     before,
-    report,
   } = options;
+  return attemptAtModel(options, session, {
+    path,
+    policy: loop.models,
+    // Without its tools the call below fails, which is recorded.
+    prepare: async (signal) => await loop.refresh?.(signal).catch(() => {}),
+    started: (run) => ({
+      ...{ kind: "step.started", path, step: "model", name: "model", effect: "read", contract: null },
+      input: { history: { upTo: run.head, ...describedAs(loop), settings: loop.settings(run, path) } },
+    }),
+    call: ({ run, ...request }) =>
+      loop.callModel({ run, before, path, settings: recordedSettings(run, path), ...request }),
+  });
+}
+
+/**
+ * One attempt at a model step: recorded before it is asked, and its answer recorded as one batch with the ends of its calls. What a failed one
+ * has shown is taken back when another one follows.
+ *
+ * @returns what to run; it resolves when the attempt has its outcome
+ */
+function attemptAtModel(
+  { report, now, random }: Pick<DriverOptions, "report" | "now" | "random">,
+  session: DriveSession,
+  ask: ModelAsk,
+): (signal: AbortSignal) => Promise<void> {
+  const { path, policy } = ask;
   const { state } = session;
   const known = state.steps.get(path);
   const n = (known?.attempts.length ?? 0) + 1;
-  const { instructions, tools, settings } = loop.describes;
-  const started: NewEntry = {
-    kind: "step.started",
-    path,
-    step: "model",
-    name: "model",
-    effect: "read",
-    input: {
-      history: {
-        upTo: state.head,
-        instructions: sha256(instructions),
-        tools: sha256(JSON.stringify(tools)),
-        settings,
-      },
-    },
-    contract: null,
-  };
+  const model = modelToAsk(known, policy);
+  const asked = policy.models[model];
   return async (signal) => {
+    await ask.prepare?.(signal);
     session.add([
-      ...(known === undefined ? [started] : []),
-      { kind: "step.attempt", path, n, epoch: session.epoch, phase: "call", key: null, deadline: null },
+      ...(known === undefined ? [ask.started(state)] : []),
+      {
+        ...{ kind: "step.attempt", path, n, epoch: session.epoch, phase: "call", key: null, deadline: null },
+        ...(asked !== undefined && { model: { provider: asked.provider, modelId: asked.modelId } }),
+      },
     ]);
     await session.committed();
     const emit = new ModelStepEmitter(session.outlet, state.run.uid, path);
     try {
-      const { begun } = await session.begin(() => loop.callModel({ run: session.state, before, path, signal, emit }));
+      const { begun } = await session.begin(() => ask.call({ run: session.state, model, signal, emit }));
       const { output: said, usage } = await begun;
       if (!session.isRunning(path, n)) return;
       const output: Json = isJsonObject(said) ? { ...said, messageId: emit.isShown ? emit.messageId : null } : said;
@@ -67,14 +99,28 @@ export function modelAttempt(
       ]);
     } catch (error) {
       if (!session.isRunning(path, n)) return;
+      const { cancelled } = session.state;
+      const told = cancelled ? CANCELLED : recordedError(error, state.run.uid, report);
+      const again = cancelled
+        ? undefined
+        : afterModelFailure(known, policy, model, error, { now: now(), random: random() });
+      if (again !== undefined) {
+        const failed = { kind: "step.failed", path, n, applied: "no", ...again } as const;
+        session.add(retract(session.state, failed, session.stateToShow()));
+        return;
+      }
       // What was said stays on the screen, marked as not whole; half a call is taken back.
-      const end: StepEnd = session.state.cancelled
-        ? { status: "cancelled" }
-        : { status: "error", error: recordedError(error, state.run.uid, report), applied: "no" };
-      const closed = closeIncomplete(session.state, path, end.status === "error" ? end.error : CANCELLED);
+      const end: StepEnd = cancelled ? { status: "cancelled" } : { status: "error", error: told, applied: "no" };
+      const closed = closeIncomplete(session.state, path, told);
       session.add([...closed, { kind: "step.finished", path, via: "call", ...end }]);
     }
   };
+}
+
+/** The settings with which a step began, so that each attempt asks what the log says. */
+function recordedSettings({ steps }: RunState, path: Path): Json {
+  const input = steps.get(path)?.started.input;
+  return input !== undefined && "history" in input ? input.history.settings : {};
 }
 
 /** Calls of a recorded answer whose arguments are not whole: on the screen they were cut, so they are taken back there. */

@@ -17,12 +17,15 @@ export class Threads {
 
   constructor(private readonly store: EventStore) {}
 
-  /** The runs of a thread before `run`, oldest first, each folded onto the one before it. */
-  async before(run: Pick<Run, "tenant" | "subject" | "agent" | "thread" | "turn">): Promise<readonly RunState[]> {
+  /** The runs of a thread before `run`, oldest first, each folded onto the one before it. A forked thread goes on from the one it left. */
+  async before(
+    run: Pick<Run, "uid" | "tenant" | "subject" | "agent" | "thread" | "turn">,
+  ): Promise<readonly RunState[]> {
     const { thread, turn } = run;
     if (thread === null || turn <= 1) return [];
     const earlier = (await this.#runsOf({ ...run, thread })).filter((other) => other.turn < turn);
-    const states: RunState[] = [];
+    const first = earlier[0] ?? run;
+    const states: RunState[] = first.turn > 1 ? [...(await this.#leftBy(first.uid))] : [];
     for (const { uid } of earlier) {
       const known = this.#finished.get(uid)?.state;
       if (known !== undefined) states.push(known);
@@ -64,6 +67,20 @@ export class Threads {
     const entries: Entry[] = [];
     for await (const entry of this.store.read(uid, after)) entries.push(entry);
     return entries;
+  }
+
+  /** What came before the run from which `fork` was made. */
+  async #leftBy(fork: Uid): Promise<readonly RunState[]> {
+    const from = this.#finished.get(fork)?.state.run.forkedFrom ?? (await this.#forkedFrom(fork));
+    const source = from === undefined ? null : await this.store.run(from.uid);
+    return source === null ? [] : await this.before(source);
+  }
+
+  async #forkedFrom(uid: Uid): Promise<RunState["run"]["forkedFrom"]> {
+    for await (const entry of this.store.read(uid, -1)) {
+      return entry.kind === "run.started" ? entry.forkedFrom : undefined;
+    }
+    return undefined;
   }
 
   async #runsOf(thread: { tenant: string; subject: string; agent: string; thread: string }): Promise<Run[]> {

@@ -37,7 +37,10 @@ export function applyEntry(tx: Tx, run: Appending, entry: NewEntry, seq: number)
     }
     case "step.finished": {
       const call = tx.rows.questionAt(run.id, entry.path);
-      if (call !== null && entry.via !== "client") close(tx, run, call, { status: "withdrawn", by: "", at: tx.at });
+      // The client's own result has closed it, but in a fork, whose history comes all at once.
+      if (call !== null && (entry.via !== "client" || call.closed === null)) {
+        close(tx, run, call, { status: entry.via === "client" ? "resolved" : "withdrawn", by: "", at: tx.at });
+      }
       return {};
     }
     default:

@@ -42,7 +42,7 @@ export interface Run {
   readonly subject: string;
   readonly agent: string;
   readonly thread: string | null;
-  /** From 1, in its thread. */
+  /** From 1, in its thread; a forked thread counts on from where it left. */
   readonly turn: number;
   readonly labels: { readonly [name: string]: string };
   readonly createdAt: number;

@@ -4,7 +4,7 @@
  *
  * The numbers cite the invariants of `store.ts`.
  */
-import { checkRequest, type Fact, type NewEntry } from "../log/entries.ts";
+import { checkRequest, type Fact } from "../log/entries.ts";
 import { toJson } from "../protocol/json.ts";
 import { checkPayload } from "../protocol/payload.ts";
 import type { Uid } from "../protocol/words.ts";

@@ -3,9 +3,12 @@
  *
  * A tool is cut before its first line, at each operation on its context, and after its last line, before the driver has heard of it.
  */
-import type { LoopAgent } from "../runtime/agent-definition.ts";
+
+import type { Json } from "../protocol/json.ts";
+import type { Loop, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolContext } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import type { ToolOutcome } from "../tool/outcome.ts";
 import { type Body, type Place, placeIn } from "./places.ts";
 
 /** The process that the bodies run in. */
@@ -15,31 +18,44 @@ interface Host {
 }
 
 export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
-  const { loop } = agent;
+  return { ...agent, loop: instrumentedLoop(agent.loop, host) };
+}
+
+function instrumentedLoop(loop: Loop, host: Host): Loop {
   const tools = new Map<DynTool, DynTool>();
   return {
-    ...agent,
-    loop: {
-      describes: loop.describes,
-      tools: loop.tools,
-      next(run, before) {
-        const next = loop.next(run, before);
-        if (next.next !== "own") return next;
-        const { step } = next;
-        const body: Body = { run: run.run.uid, step: step.path, tool: step.name, phase: "own" };
-        return { next: "own", step: { ...step, run: (signal) => host.runs(body, () => step.run(signal)) } };
-      },
-      tool(name) {
-        const tool = loop.tool(name);
-        if (tool === undefined) return undefined;
-        const known = tools.get(tool) ?? instrumentedTool(tool, host);
-        tools.set(tool, known);
-        return known;
-      },
-      unusable: (messages) => loop.unusable(messages),
-      callModel: (step) =>
-        host.runs({ run: step.run.run.uid, step: step.path, tool: null, phase: "model" }, () => loop.callModel(step)),
+    get describes() {
+      return loop.describes;
     },
+    get tools() {
+      return loop.tools;
+    },
+    get models() {
+      return loop.models;
+    },
+    settings: (run, path) => loop.settings(run, path),
+    withInstructions: (other) => instrumentedLoop(loop.withInstructions(other), host),
+    next(run, before) {
+      const next = loop.next(run, before);
+      if (next.next !== "own") return next;
+      const { step } = next;
+      const body: Body = { run: run.run.uid, step: step.path, tool: step.name, phase: "own" };
+      return { next: "own", step: { ...step, run: (signal) => host.runs(body, () => step.run(signal)) } };
+    },
+    asks: (step) => loop.asks(step),
+    tool(name) {
+      const tool = loop.tool(name);
+      if (tool === undefined) return undefined;
+      const known = tools.get(tool) ?? instrumentedTool(tool, host);
+      tools.set(tool, known);
+      return known;
+    },
+    unusable: (messages) => loop.unusable(messages),
+    callModel: (step) =>
+      host.runs({ run: step.run.run.uid, step: step.path, tool: null, phase: "model" }, () => loop.callModel(step)),
+    forDriver: () => instrumentedLoop(loop.forDriver?.() ?? loop, host),
+    refresh: async (signal) => await loop.refresh?.(signal),
+    close: async () => await loop.close?.(),
   };
 }
 
@@ -54,6 +70,10 @@ function instrumentedTool(tool: DynTool, host: Host): DynTool {
       host.runs({ run: null, step: null, tool: tool.name, phase: "approval" }, () => tool.approvalFor(input)),
     callJson: (input, ctx) => runs("call", ctx, (watched) => tool.callJson(input, watched)),
     resumeJson: (answer, input, ctx) => runs("resume", ctx, (watched) => tool.resumeJson(answer, input, watched)),
+    ...(tool.goOnJson && {
+      goOnJson: (reply, input, ctx) =>
+        runs("resume", ctx, async (watched) => (await tool.goOnJson?.(reply, input, watched)) as ToolOutcome<Json>),
+    }),
     reconcileJson: (input, ctx) => runs("reconcile", ctx, (watched) => tool.reconcileJson(input, watched)),
   };
 }

@@ -1,4 +1,4 @@
-import type { ActivityHandle, Emitting } from "../emit/types.ts";
+import type { ActivityHandle, Emitting, LaneEmitting, SubagentOptions } from "../emit/types.ts";
 import type { Json, Jsonify } from "../protocol/json.ts";
 import type { Infer, InferInput, Schema } from "../protocol/schema.ts";
 import type { Duration, Effect, Path, Uid } from "../protocol/words.ts";
@@ -23,10 +23,46 @@ export interface ToolContext<S = Json, Key extends string | undefined = string |
   readonly signal: AbortSignal;
   /** Opens an activity that the user interface shows beside the call. */
   activity<C extends object>(type: string, content: C): ActivityHandle<C>;
+  /**
+   * Begins a subagent that the user interface shows under this call; several may run side by side. With a body it ends with the body: what that
+   * returns is its result, what that throws is its SUBAGENT_ERROR, and thrown on. What is still open when the attempt ends is closed; an attempt
+   * that will be tried again, or that a crash has cut, is taken back from the screen with its subagents, and the next one begins others.
+   *
+   * @param options - `parentToolCallId` and `parentMessageId` are this call's by default
+   */
+  subagent(options: SubagentOptions): ToolSubagent<S>;
+  subagent<T>(options: SubagentOptions, body: (sub: ToolSubagent<S>) => Promise<T> | T): Promise<T>;
   /** Sends a CUSTOM event `perdure.progress` with this call's id. */
   progress(value: unknown): void;
   /** Writes to the server's log, never to the stream. */
   log(message: string, data?: unknown): void;
+}
+
+/** The emitters of one lane of a tool's subagent. Its state is the attempt's. */
+export interface ToolLane<S = Json> extends LaneEmitting<S> {
+  /** Begins a subagent of this one. */
+  subagent(options: SubagentOptions): ToolSubagent<S>;
+  subagent<T>(options: SubagentOptions, body: (sub: ToolSubagent<S>) => Promise<T> | T): Promise<T>;
+  /** Runs each branch in a lane of its own, where it may open a block beside those of the others. */
+  parallel<T>(branches: readonly ((lane: ToolLane<S>) => Promise<T>)[]): Promise<T[]>;
+}
+
+/**
+ * One open invocation of a subagent in a tool's body: every event carries its id. What is still open in it when it ends is closed first. After
+ * the end it throws {@link HandleClosedError}; ending twice is fine; disposing never throws.
+ */
+export interface ToolSubagent<S = Json> extends ToolLane<S>, Disposable {
+  /** The `subagentRunId` that its events carry. */
+  readonly id: string;
+  readonly name: string;
+  /**
+   * SUBAGENT_FINISHED. Leaving the scope sends it without a result.
+   *
+   * @throws {@link NotJsonError} for a result that JSON cannot hold; it is still open then
+   */
+  end(result?: unknown): void;
+  /** SUBAGENT_ERROR, with as much of the error as clients may know: a {@link HandlerError} says what is in it. The call goes on. */
+  fail(error: unknown): void;
 }
 
 /** What has to be confirmed by a human before the body runs. */

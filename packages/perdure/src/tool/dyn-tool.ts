@@ -1,7 +1,7 @@
 import type { Json } from "../protocol/json.ts";
 import type { Effect } from "../protocol/words.ts";
 import type { Approval, ToolContext } from "./definition.ts";
-import type { Judgement, ToolOutcome } from "./outcome.ts";
+import type { Judgement, Reply, ToolOutcome } from "./outcome.ts";
 
 /** A tool without its types: what collections hold and the driver calls. Values in and out are JSON as the log holds it. */
 export interface DynTool {
@@ -34,6 +34,12 @@ export interface DynTool {
    * @throws {@link InvalidAnswer} before the body, and those of {@link callJson}
    */
   resumeJson(answer: Json, input: Json, ctx: ToolContext): Promise<Json>;
+  /**
+   * The same after a question with a `memo`, where the tool asks such: it hears of a dismissal, too, and may ask again.
+   *
+   * @throws those of {@link callJson}
+   */
+  goOnJson?(reply: Reply, input: Json, ctx: ToolContext): Promise<ToolOutcome<Json>>;
   /**
    * Whether a recorded call can go on with this definition of the tool.
    *

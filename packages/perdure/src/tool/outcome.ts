@@ -58,7 +58,21 @@ export type SuspensionQuestion = Omit<Suspension, typeof suspended>;
 /** What one attempt of a tool came to. */
 export type ToolOutcome<Output> =
   | { readonly type: "output"; readonly output: Output }
-  | ({ readonly type: "suspend" } & SuspensionQuestion);
+  | ({
+      readonly type: "suspend";
+      /** JSON Schema of the answer to this one question. Default: the tool's own. */
+      readonly answerSchema?: Json;
+      /** What the tool needs to go on, in whatever process; nobody is shown it. With it the tool also hears that nobody answers. */
+      readonly memo?: Json;
+    } & SuspensionQuestion);
+
+/** What became of a question that a tool has asked with a `memo`. */
+export interface Reply {
+  readonly memo: Json;
+  readonly status: "resolved" | "cancelled" | "expired";
+  /** Null where nobody has answered. */
+  readonly payload: Json;
+}
 
 /** What `reconcile` found out about a write whose outcome is not known. */
 export type Judgement<Output> =

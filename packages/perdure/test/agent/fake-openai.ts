@@ -101,7 +101,7 @@ function frame(choices: readonly Json[]): { readonly [key: string]: Json } {
 }
 
 /** OpenAI's rule: each assistant message with tool_calls is followed by tool messages for exactly those, and there are no others. */
-function historyOffence(messages: Json): string | null {
+export function historyOffence(messages: Json): string | null {
   if (!Array.isArray(messages)) return "messages is no list";
   let due: unknown[] = [];
   for (const message of messages) {

@@ -8,6 +8,7 @@ import type { ScriptQuestion } from "../../src/testing/script.ts";
 import type { ScriptedTurn } from "../../src/testing/scripted-model.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
+import { strict } from "../agent/strict-model.ts";
 import type { Story, World } from "./world.ts";
 
 interface Desk {
@@ -88,7 +89,8 @@ const refund = (world: World) =>
 function desk(tools: readonly ToolDefinition[], turns: readonly ScriptedTurn[]): LoopAgent {
   return agent<Desk>({
     name: "desk",
-    model: scriptedModel(turns),
+    // So every request at every place where a process dies is one that the strictest provider takes.
+    model: strict(scriptedModel(turns)),
     instructions: "You handle refunds.",
     tools,
     state: { initial: () => ({ step: "idle" }) },

@@ -1,0 +1,185 @@
+/** Whether and how a run is forked: what is asked for is checked here, what of the log goes along is `log/fork.ts`'s. */
+
+import type { NewEntry } from "../log/entries.ts";
+import {
+  type Forked,
+  type ForkedWrite,
+  type ForkSource,
+  forkEntries,
+  forkPoint,
+  lastUserMessage,
+  stateAt,
+  writesAfter,
+} from "../log/fork.ts";
+import { PerdureError } from "../protocol/errors.ts";
+import type { ContentPart } from "../protocol/events.ts";
+import { type Json, toJson } from "../protocol/json.ts";
+import { describeIssues, validate } from "../protocol/validate.ts";
+import type { Hash, Principal, Uid } from "../protocol/words.ts";
+import type { EventStore, Run, ThreadKey } from "../store/store.ts";
+import type { Agent } from "./agent-definition.ts";
+import type { Threads } from "./threads.ts";
+
+/** What is to be otherwise in a fork. */
+export interface ForkEdits {
+  /** The system prompt, in place of the agent's. It stays with the fork's thread. */
+  readonly instructions?: string;
+  /** What the user's newest message says, in place of what it said. */
+  readonly input?: string | readonly ContentPart[];
+  /** The state at the entry, in place of what it was. Has to fit the agent's schema. */
+  readonly state?: Json;
+}
+
+export interface ForkOptions {
+  /** The last entry that counts, by its `seq` in the run's log. Default: the newest one. */
+  readonly at?: number;
+  readonly edits?: ForkEdits;
+  /** Another agent of the runtime, for another model or other tools. Default: the run's. */
+  readonly agent?: string;
+  /** The thread of the fork, which has to be new. Default: a name of its own. */
+  readonly thread?: string;
+  /**
+   * The writes behind the entry that are done in the world and may be done a second time by the fork: paths of their steps (`"3.0"`), or names
+   * of their tools. Each has to be named.
+   */
+  readonly acknowledge?: readonly string[];
+}
+
+/** A fork, as it begins. */
+export interface ForkedRun {
+  readonly uid: string;
+  readonly agent: string;
+  readonly thread: string;
+  readonly forkedFrom: { readonly uid: string; readonly seq: number };
+}
+
+/** Why a run was not forked. Nothing was changed. */
+export class ForkRefusedError extends PerdureError {
+  override readonly name = "ForkRefusedError";
+  constructor(
+    readonly run: Uid,
+    override readonly code:
+      | "RUN_NOT_FOUND"
+      | "AGENT_NOT_FOUND"
+      | "FORK_UNSUPPORTED"
+      | "FORK_POINT"
+      | "FORK_EDIT"
+      | "STATE_INVALID"
+      | "WRITES_NOT_ACKNOWLEDGED"
+      | "THREAD_EXISTS",
+    why: string,
+    /** With `WRITES_NOT_ACKNOWLEDGED`: the writes that have to be acknowledged. */
+    readonly writes: readonly ForkedWrite[] = [],
+  ) {
+    super(code, `run ${run} is not forked: ${why}`);
+  }
+}
+
+/** What a fork needs of the process that makes it. */
+export interface ForkMaker {
+  readonly store: EventStore;
+  readonly threads: Threads;
+  readonly agents: ReadonlyMap<string, Agent>;
+  readonly newUid: () => Uid;
+  readonly definitionOf: (agent: Agent) => Hash;
+}
+
+export interface PlannedFork {
+  readonly key: ThreadKey;
+  readonly runId: string;
+  readonly first: readonly NewEntry[];
+  readonly run: ForkedRun;
+}
+
+/** @throws {@link ForkRefusedError}, and what reading the run's log throws */
+export async function planFork(
+  { store, threads, agents, newUid, definitionOf }: ForkMaker,
+  from: Uid,
+  { at, edits = {}, acknowledge = [], ...options }: ForkOptions,
+  principal: Principal | undefined,
+): Promise<PlannedFork> {
+  const run = await store.run(from);
+  if (run === null) throw new ForkRefusedError(from, "RUN_NOT_FOUND", "there is no such run");
+  const agent = forkingAgent(run, options.agent ?? run.agent, agents);
+  if (at !== undefined && (!Number.isInteger(at) || at < 0 || at > run.head)) {
+    throw new ForkRefusedError(from, "FORK_POINT", `it has no entry ${at}; its entries are 0 to ${run.head}`);
+  }
+  const { entries, state, before } = await threads.read(run);
+  const source: ForkSource = { entries, state, before: before.at(-1) };
+  const point = forkPoint(source, at ?? state.head);
+  const { instructions, input } = edits;
+  if (input !== undefined && lastUserMessage(point) === undefined) {
+    throw new ForkRefusedError(
+      from,
+      "FORK_EDIT",
+      `its user has said nothing up to entry ${point.at}; fork without edits.input`,
+    );
+  }
+  const isOther = agent.name !== run.agent;
+  // Another agent may have another schema.
+  const edited = edits.state ?? (isOther ? stateAt(source, point) : undefined);
+  const checked = edited === undefined ? undefined : await checkedState(from, agent, edited);
+  const open = writesAfter(source, point).filter(
+    ({ path, name }) => !acknowledge.includes(path) && !acknowledge.includes(name),
+  );
+  if (open.length > 0) throw unacknowledged(from, point.at, open);
+
+  const uid = newUid();
+  const thread = options.thread ?? uid;
+  const forked: Forked = {
+    ...{ uid, agent: agent.name, definition: definitionOf(agent), thread, labels: {}, principal, instructions, input },
+    state: checked,
+  };
+  const { tenant, subject } = run;
+  return {
+    key: { tenant, subject, agent: agent.name, thread },
+    runId: `${uid}.1`,
+    first: forkEntries(source, point, forked),
+    run: { uid, agent: agent.name, thread, forkedFrom: { uid: from, seq: point.at } },
+  };
+}
+
+export function threadExists(from: Uid, thread: string): ForkRefusedError {
+  return new ForkRefusedError(from, "THREAD_EXISTS", `thread "${thread}" has a run already; name another one, or none`);
+}
+
+function forkingAgent(run: Run, name: string, agents: ReadonlyMap<string, Agent>): Agent {
+  const agent = agents.get(name);
+  if (agent === undefined) {
+    const known = [...agents.keys()].join(", ") || "none";
+    throw new ForkRefusedError(run.uid, "AGENT_NOT_FOUND", `no agent is named "${name}"; there is ${known}`);
+  }
+  if (agent.loop === undefined) {
+    throw new ForkRefusedError(
+      run.uid,
+      "FORK_UNSUPPORTED",
+      `agent "${name}" is a run(ctx) that streams one leg and records no steps, so there is nothing to go on from`,
+    );
+  }
+  return agent;
+}
+
+async function checkedState(from: Uid, agent: Agent, state: Json): Promise<Json> {
+  const plain = toJson(state, "edits.state");
+  if (agent.state?.schema === undefined) return plain;
+  const checked = await validate(agent.state.schema, plain);
+  if (checked.ok) return toJson(checked.value, `state of agent "${agent.name}"`);
+  throw new ForkRefusedError(
+    from,
+    "STATE_INVALID",
+    `its state does not fit the schema of agent "${agent.name}": ${describeIssues(checked.issues)}; say in edits.state what it is to be`,
+  );
+}
+
+function unacknowledged(from: Uid, at: number, writes: readonly ForkedWrite[]): ForkRefusedError {
+  const list = writes.map(
+    ({ path, name, applied }) =>
+      `${name} (step ${path}) ${applied === "yes" ? "was applied" : "may have been applied"}`,
+  );
+  return new ForkRefusedError(
+    from,
+    "WRITES_NOT_ACKNOWLEDGED",
+    `behind entry ${at} ${list.join(", ")}, and the fork may do it once more under a new key; name each in acknowledge, by its path or tool, or fork behind it`,
+    writes,
+  );
+}

@@ -1,0 +1,224 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { z } from "zod";
+import { type Agent, agent, createRuntime, type Runtime, tool } from "../../src/index.ts";
+import type { Entry } from "../../src/log/entries.ts";
+import { fold } from "../../src/log/fold.ts";
+import type { Uid } from "../../src/protocol/words.ts";
+import { memory } from "../../src/store/memory.ts";
+import type { EventStore } from "../../src/store/store.ts";
+import { scriptedModel } from "../../src/testing/scripted-model.ts";
+import { quietClient } from "../protocol/published-client.ts";
+import { asking, saying } from "./asking.ts";
+import { StockClient } from "./world.ts";
+
+quietClient();
+
+const Desk = z.object({ refunds: z.array(z.string()) });
+
+let store: EventStore;
+let runtime: Runtime;
+let paid: string[];
+let asked: string[];
+
+const desk = (name: string, says: string) => {
+  const refund = tool({
+    ...{ name: "refund", description: "Refunds an order.", effect: "write" },
+    input: z.object({ order: z.string() }),
+    output: z.object({ refunded: z.string() }),
+    approval: ({ order }) => order === "2" && { message: "Refund order 2?" },
+    state: z.custom<z.infer<typeof Desk>>(),
+    async call({ order }, ctx) {
+      paid.push(`${order} ${ctx.idempotencyKey}`);
+      return { refunded: order };
+    },
+    reduce(state, { refunded }) {
+      state.refunds.push(refunded);
+    },
+  });
+  const model = scriptedModel(({ messages, lastUserText }) => {
+    asked.push(JSON.stringify(messages));
+    const answers = messages.filter(({ role }) => role === "assistant").length;
+    if (answers < 2 && lastUserText.includes("refund"))
+      return { calls: [{ name: "refund", input: { order: String(answers + 1) } }] };
+    return { text: `${says} (${lastUserText})` };
+  });
+  return agent({
+    ...{ name, model, instructions: `You are ${name}.`, tools: [refund] },
+    state: { schema: Desk, initial: () => ({ refunds: [] as string[] }) },
+  }) as Agent;
+};
+
+beforeEach(() => {
+  [paid, asked] = [[], []];
+  store = memory();
+  runtime = createRuntime({ agents: [desk("desk", "Done."), desk("desk-v2", "All done.")], store });
+});
+afterEach(() => runtime.close());
+
+const ask = (path: string, body?: object) => asking(runtime)(path, body);
+
+async function logOf(uid: string): Promise<Entry[]> {
+  const entries: Entry[] = [];
+  for await (const entry of store.read(uid as Uid, -1)) entries.push(entry);
+  return entries;
+}
+
+async function rests(uid: string): Promise<void> {
+  for (;;) {
+    const run = await store.run(uid as Uid);
+    if (run?.owner === null && (run.outcome !== null || !run.legOpen)) return;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+async function approve(uid: string): Promise<string> {
+  const [question] = (await store.questions({ tenant: "local", run: uid as Uid })).items;
+  const id = question?.interrupt.id ?? "nobody asks";
+  expect(
+    (await ask(`/inbox/${encodeURIComponent(id)}`, { status: "resolved", payload: { approved: true } })).status,
+  ).toBe(200);
+  await new Promise((resolve) => setImmediate(resolve));
+  for (;;) {
+    if ((await store.run(uid as Uid))?.outcome !== null) return id;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+/** Two refunds, the second approved. */
+async function refunded(): Promise<{ uid: string; log: Entry[]; after: (path: string) => number }> {
+  await ask("/agents/desk", saying("refund both"));
+  const uid = (await store.runs({ tenant: "local" })).items[0]?.uid ?? "";
+  await rests(uid);
+  await approve(uid);
+  const log = await logOf(uid);
+  const after = (path: string) => log.find((entry) => entry.kind === "step.finished" && entry.path === path)?.seq ?? -1;
+  return { uid, log, after };
+}
+
+const finalText = async (uid: string) => fold(await logOf(uid)).messages.at(-1)?.content;
+
+describe("a fork", () => {
+  it("is refused until each write behind its entry is acknowledged, by its path or by its tool", async () => {
+    const { uid, after } = await refunded();
+    const at = after("1.0");
+    const refused = await ask(`/runs/${uid}/fork`, { at });
+    expect(refused.status).toBe(409);
+    const { error } = JSON.parse(refused.text) as { error: { code: string; details: { writes: unknown[] } } };
+    expect(error.code).toBe("WRITES_NOT_ACKNOWLEDGED");
+    expect(error.details.writes).toMatchObject([
+      { path: "3.0", name: "refund", effect: "write", applied: "yes", input: { order: "2" } },
+    ]);
+    await expect(runtime.fork(uid, { at: 0, acknowledge: ["3.0"] })).rejects.toMatchObject({
+      code: "WRITES_NOT_ACKNOWLEDGED",
+      writes: [{ path: "1.0" }],
+    });
+    expect((await store.runs({ tenant: "local" })).items).toHaveLength(1);
+    for (const acknowledge of [["3.0"], ["refund"]]) {
+      expect((await ask(`/runs/${uid}/fork`, { at, acknowledge })).status).toBe(201);
+    }
+    // Behind the last write there is nothing to acknowledge.
+    expect((await ask(`/runs/${uid}/fork`, { at: after("3.0") })).status).toBe(201);
+  });
+
+  it("asks again for the approval of what had not ended, under a question of its own, and does it under a new key", async () => {
+    const { uid, log, after } = await refunded();
+    const answered = log.find(({ kind }) => kind === "interrupt.answered")?.seq ?? -1;
+    const fork = await runtime.fork(uid, { at: answered, acknowledge: ["refund"] });
+    await rests(fork.uid);
+    expect(paid).toHaveLength(2);
+    const question = await approve(fork.uid);
+    expect(question).toBe(`${fork.uid}:3.0:i0`);
+    expect(paid.map((row) => row.split(" ")[0])).toEqual(["1", "2", "2"]);
+    expect(new Set(paid.map((row) => row.split(" ")[1])).size).toBe(3);
+    expect(after("1.0")).toBeLessThan(answered);
+    expect(fold(await logOf(fork.uid)).committed).toEqual({ refunds: ["1", "2"] });
+    expect(await logOf(uid)).toEqual(log);
+  });
+
+  it("goes on under what was edited: instructions, what the user said, the state, another agent", async () => {
+    const { uid, after } = await refunded();
+    const at = after("3.0");
+    asked.length = 0;
+    const told = await runtime.fork(uid, { at, edits: { instructions: "Be brief.", input: "refund them all" } });
+    await rests(told.uid);
+    expect(asked).toHaveLength(1);
+    expect(asked[0]).toContain("Be brief.");
+    expect(asked[0]).not.toContain("You are desk.");
+    expect(await finalText(told.uid)).toBe("Done. (refund them all)");
+    expect(fold(await logOf(told.uid)).messages[0]).toMatchObject({ id: "u", content: "refund them all" });
+
+    const state = await runtime.fork(uid, { at, edits: { state: { refunds: ["other"] } } });
+    await rests(state.uid);
+    expect(fold(await logOf(state.uid))).toMatchObject({
+      committed: { refunds: ["other"] },
+      shown: { refunds: ["other"] },
+    });
+
+    const other = await runtime.fork(uid, { at, agent: "desk-v2", thread: "other" });
+    await rests(other.uid);
+    expect(await finalText(other.uid)).toBe("All done. (refund both)");
+    expect(await store.run(other.uid as Uid)).toMatchObject({ agent: "desk-v2", thread: "other", outcome: "success" });
+    expect(paid).toHaveLength(2);
+  });
+
+  it("keeps its instructions in the later turns of its thread, and its thread's earlier turns in its history", async () => {
+    await ask("/agents/desk", saying("first", { id: "u0", runId: "r0" }));
+    await ask("/agents/desk", saying("second", { id: "u1", runId: "r1" }));
+    const [second] = (await store.runs({ tenant: "local" })).items;
+    const fork = await runtime.fork(second?.uid ?? "", { at: 0, thread: "f", edits: { instructions: "Be brief." } });
+    await rests(fork.uid);
+    asked.length = 0;
+    await ask("/agents/desk", saying("third", { threadId: "f", id: "u2", runId: "r2" }));
+    expect(asked[0]).toContain("Be brief.");
+    expect(asked[0]).toMatch(/first.*Done\. \(first\).*second.*Done\. \(second\).*third/s);
+  });
+
+  it("is a conversation like any other to the published client", async () => {
+    const { uid, after } = await refunded();
+    const fork = await runtime.fork(uid, { at: after("3.0"), thread: "f" });
+    await rests(fork.uid);
+    const client = new StockClient("desk", (url, init) => runtime.fetch(new Request(url, init)), "f");
+    await client.run({ runId: "x" });
+    expect(client.held.messages).toEqual(fold(await logOf(fork.uid)).messages);
+    client.say("u9", "thanks");
+    await client.run({ runId: "y" });
+    expect(client.failure).toBeUndefined();
+    expect(client.held.messages.at(-1)?.content).toBe("Done. (thanks)");
+    expect(client.held.messages.filter(({ role }) => role === "user")).toHaveLength(2);
+  });
+
+  it("of a cancelled run is not cancelled, and of a failed one asks the model again", async () => {
+    await ask("/agents/desk", saying("refund both"));
+    const uid = (await store.runs({ tenant: "local" })).items[0]?.uid ?? "";
+    await rests(uid);
+    await ask(`/runs/${uid}/cancel`, {});
+    for (;;)
+      if ((await store.run(uid as Uid))?.outcome !== null) break;
+      else await new Promise((r) => setImmediate(r));
+    const fork = await runtime.fork(uid);
+    await rests(fork.uid);
+    expect(await store.run(fork.uid as Uid)).toMatchObject({ outcome: "success" });
+    expect(paid).toHaveLength(1);
+  });
+
+  it("says what is wrong with it: an entry that is not there, a thread that is, an agent that is not, a state that does not fit", async () => {
+    const { uid } = await refunded();
+    const refusals = [
+      [{ at: 9_999 }, 422, "FORK_POINT"],
+      [{ at: 1.5 }, 422, "FORK_POINT"],
+      [{ thread: "t" }, 409, "THREAD_EXISTS"],
+      [{ agent: "nobody" }, 404, "AGENT_NOT_FOUND"],
+      [{ edits: { state: { refunds: 1 } } }, 422, "STATE_INVALID"],
+      [{ edits: { model: "gpt-5" } }, 400, "INPUT_INVALID"],
+    ] as const;
+    for (const [body, status, code] of refusals) {
+      const refused = await ask(`/runs/${uid}/fork`, body);
+      expect([refused.status, (JSON.parse(refused.text) as { error: { code: string } }).error.code]).toEqual([
+        status,
+        code,
+      ]);
+    }
+    expect((await ask("/runs/nobody/fork", {})).status).toBe(404);
+    expect((await store.runs({ tenant: "local" })).items).toHaveLength(1);
+  });
+});
