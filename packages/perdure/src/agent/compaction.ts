@@ -35,10 +35,10 @@ export interface Compaction {
   readonly onContextOverflow?: "compact" | "fail";
 }
 
-export const COMPACTION_STEP = "compaction";
+const COMPACTION_STEP = "compaction";
 
 /** Code of a model call that was refused for its length. */
-export const CONTEXT_TOO_LONG = "MODEL_CONTEXT_TOO_LONG";
+const CONTEXT_TOO_LONG = "MODEL_CONTEXT_TOO_LONG";
 
 /** A conversation of which the older part may have been summed up. */
 export interface Conversation {

@@ -208,7 +208,7 @@ describe("a message waits while its thread's run waits for a human", () => {
       }
       expect(cuts).toBeGreaterThan(20 / every);
     },
-    120_000,
+    240_000,
   );
 });
 
@@ -247,7 +247,7 @@ describe("a message that cancels what is in its way", () => {
       if (deaths === 0) break;
       expect(commits).toBeLessThan(100);
     }
-  }, 120_000);
+  }, 240_000);
 });
 
 const posting = fc.record({
@@ -312,7 +312,7 @@ test.each(["queue", "cancel-and-go"] as const)(
     expect(deaths).toBeGreaterThan(10);
     expect(waited).toBeGreaterThan(10);
   },
-  120_000,
+  240_000,
 );
 
 describe("the published client over HTTP", () => {
