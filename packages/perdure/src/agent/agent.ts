@@ -3,28 +3,31 @@ import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import { parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import { type Json, toJson } from "../protocol/json.ts";
+import type { Schema } from "../protocol/schema.ts";
 import { describeIssues, validateSync } from "../protocol/validate.ts";
 import type { Duration } from "../protocol/words.ts";
-import type { BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
+import type { Arrival, BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { registry, type ToolRegistry } from "../tool/registry.ts";
 import type { ToolSource } from "../tool/tool-source.ts";
 import type { BudgetDefinition } from "./agent-budget.ts";
 import { loopOverSources } from "./changing-tools.ts";
+import type { Compaction } from "./compaction.ts";
 import { builtInLoop, type StepSettings } from "./loop.ts";
 import { type LanguageModel, modelProblem } from "./model-port.ts";
+import { ANSWER_TOOL, type OutputMode, type StructuredOutput, structuredOutput } from "./structured-output.ts";
 
 /** An agent's definition is not usable. */
 export class AgentDefinitionError extends PerdureError {
   override readonly name = "AgentDefinitionError";
-  constructor(message: string) {
-    super("AGENT_DEFINITION", message);
+  constructor(message: string, options?: ErrorOptions) {
+    super("AGENT_DEFINITION", message, options);
   }
 }
 
 /** An agent of the built-in loop: a model with tools. */
-export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "run">, BudgetDefinition {
+export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, O>, "loop" | "run">, BudgetDefinition {
   /** Any language model object of the AI SDK. */
   readonly model: LanguageModel;
   /** The system prompt. */
@@ -53,6 +56,15 @@ export interface ModelAgentDefinition<S> extends Omit<LoopAgent<S>, "loop" | "ru
     /** From one piece of the answer to the next. */
     readonly betweenTokens?: Duration;
   };
+  /**
+   * How the model is asked for an {@link LoopAgent.output}: `json`, as JSON by the provider; `tool`, by a call of `final_answer`, which
+   * every model can. Default `auto`: `json` where the model object says `supportsStructuredOutputs`, else `tool`.
+   */
+  readonly outputMode?: OutputMode;
+  /** How often the model is told what was wrong with an output and asked again, in one run. Default 2; 0: never. */
+  readonly outputRepairs?: number;
+  /** What becomes of a conversation that has grown too long. Default: models are asked with all of it. */
+  readonly compaction?: Compaction;
 }
 
 /** What Node's fetch itself waits for the beginning of an answer, and for its next bytes. */
@@ -64,10 +76,10 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`, `budget`, `pricing`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`, `budget`, `pricing`; `output`: the schema of a structured answer; `compaction`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
-export function agent<S = Json>(definition: ModelAgentDefinition<S>): LoopAgent<S>;
+export function agent<S = Json, O = unknown>(definition: ModelAgentDefinition<S, O>): LoopAgent<S, O>;
 export function agent<S = Json>(definition: BodyAgent<S>): BodyAgent<S>;
 export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): LoopAgent<S> | BodyAgent<S> {
   const { name, capabilities } = definition;
@@ -75,9 +87,19 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
     throw new AgentDefinitionError(`agent name ${JSON.stringify(name)} has to match ${NAME}; it is part of a URL`);
   }
   if (capabilities !== undefined) checkCapabilities(name, capabilities);
+  for (const [setting, arrival = "refuse"] of [
+    ["whileActive", definition.whileActive],
+    ["whileParked", definition.whileParked],
+  ] as const) {
+    if (ARRIVALS.has(arrival)) continue;
+    throw new AgentDefinitionError(
+      `agent "${name}" has ${setting}: ${JSON.stringify(arrival)}; it is "refuse", "queue" or "cancel-and-go"`,
+    );
+  }
   if ("model" in definition) {
     const { model, instructions = "", tools = [], settings = {}, fallbacks = [], ...rest } = definition;
-    const { maxRetries = 2, timeouts = {}, budget, pricing, countTokens, ...common } = rest;
+    const { maxRetries = 2, timeouts = {}, outputMode = "auto", outputRepairs = 2, compaction, ...others } = rest;
+    const { budget, pricing, countTokens, ...common } = others;
     if (common.approve !== undefined && common.approve !== "write") {
       throw new AgentDefinitionError(
         `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
@@ -102,11 +124,19 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
       ...{ budget, pricing, countTokens, mayHaveOtherTools: sources.length > 0 },
       fault: (what: string): Error => new AgentDefinitionError(`agent "${name}" ${what}`),
     };
-    const loopOver = (known: ToolRegistry) =>
-      builtInLoop({
-        ...{ models, instructions, tools: known, settings, attempts: 1 + maxRetries, budgeted },
+    const output = readOutput(name, model, common.output, { mode: outputMode, repairs: outputRepairs });
+    if (compaction !== undefined) checkCompaction(name, compaction);
+    const loopOver = (known: ToolRegistry) => {
+      if (output !== undefined && known.get(ANSWER_TOOL) !== undefined) {
+        throw new AgentDefinitionError(
+          `agent "${name}" has an output and a tool named "${ANSWER_TOOL}", by which models give it; rename the tool`,
+        );
+      }
+      return builtInLoop({
+        ...{ models, instructions, tools: known, settings, attempts: 1 + maxRetries, output, compaction, budgeted },
         timeouts: { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") },
       });
+    };
     return Object.freeze({
       ...common,
       loop: sources.length === 0 ? loopOver(own) : loopOverSources(loopOver, [...own], sources),
@@ -125,6 +155,44 @@ function isSource(tool: ToolDefinition | DynTool | ToolSource): tool is ToolSour
 function isKnown(tool: ToolDefinition | DynTool | ToolSource): tool is ToolDefinition | DynTool {
   return !isSource(tool);
 }
+
+function readOutput(
+  name: string,
+  model: LanguageModel,
+  output: Schema | undefined,
+  { mode, repairs }: { readonly mode: OutputMode; readonly repairs: number },
+): StructuredOutput | undefined {
+  if (output === undefined) return undefined;
+  if (!OUTPUT_MODES.has(mode)) {
+    throw new AgentDefinitionError(
+      `agent "${name}" has outputMode: ${JSON.stringify(mode)}; it is "auto", "json" or "tool"`,
+    );
+  }
+  if (!Number.isInteger(repairs) || repairs < 0) {
+    throw new AgentDefinitionError(`agent "${name}" has outputRepairs: ${repairs}; it is a whole number from 0`);
+  }
+  try {
+    return structuredOutput(output, { mode, repairs, model });
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    throw new AgentDefinitionError(`there is no JSON Schema of the output of agent "${name}": ${why}`, { cause });
+  }
+}
+
+function checkCompaction(name: string, { after, keep = 0, by }: Compaction): void {
+  const isFull = Number.isFinite(after) && after > 0 && Number.isInteger(keep) && keep >= 0;
+  if (!isFull) {
+    throw new AgentDefinitionError(
+      `agent "${name}" has compaction: { after: ${after}, keep: ${keep} }; after is tokens over 0, keep is turns, whole, from 0`,
+    );
+  }
+  const problem = by === undefined || typeof by === "function" ? undefined : modelProblem(by);
+  if (problem !== undefined) throw new AgentDefinitionError(`compaction.by of agent "${name}" ${problem}`);
+}
+
+const ARRIVALS: ReadonlySet<string> = new Set<Arrival>(["refuse", "queue", "cancel-and-go"]);
+
+const OUTPUT_MODES: ReadonlySet<string> = new Set<OutputMode>(["auto", "json", "tool"]);
 
 /** What is wrong with them is said where they are written, not to the first client that asks. */
 function checkCapabilities(name: string, capabilities: AgentCapabilities): void {

@@ -124,7 +124,7 @@ function loopOf(view: View, loop: () => Loop, ofAgent: OfAgent): Members {
     },
     settings: (run, path) => loop().settings(run, path),
     tool: (name) => loop().tool(name),
-    next: (run) => loop().next(run),
+    next: (run, before) => loop().next(run, before),
     asks: (step) => loop().asks(step),
     unusable: (messages) => loop().unusable(messages),
     async callModel(step) {

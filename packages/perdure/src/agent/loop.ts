@@ -7,19 +7,22 @@
 import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import { clientMessage, editedArguments } from "../log/tool-result.ts";
-import type { Message } from "../protocol/events.ts";
+import type { Message, UserMessage } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
-import type { Loop, LoopCall, ModelStep, Next } from "../runtime/agent-definition.ts";
+import type { Loop, LoopCall, ModelStep, Next, OwnStep } from "../runtime/agent-definition.ts";
 import { BUDGET_EXCEEDED } from "../runtime/budget-question.ts";
 import { modelToAsk } from "../runtime/model-retry.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
 import { type Budgeted, loopBudget } from "./agent-budget.ts";
+import { type Compaction, Compactor, type Conversation, conversationOf } from "./compaction.ts";
+import { estimateTokens } from "./estimate-tokens.ts";
 import { callModel } from "./model-call.ts";
 import { NOT_WHOLE, unusableEnd } from "./model-end.ts";
 import { type ModelOutput, readModelOutput } from "./model-output.ts";
 import type { CallSettings, LanguageModel, ModelTimeouts, ModelTool } from "./model-port.ts";
 import { clientResult, type ToolResult, type Turn, toPrompt, unusableParts } from "./prompt.ts";
+import { ANSWER_STEP, ANSWER_TOOL, OUTPUT_INVALID, repairRequest, type StructuredOutput } from "./structured-output.ts";
 
 export interface LoopOptions {
   /** The model, then its fallbacks. */
@@ -31,6 +34,8 @@ export interface LoopOptions {
   readonly attempts: number;
   readonly timeouts: ModelTimeouts;
   readonly budgeted: Omit<Budgeted, "models" | "toolName" | "asks">;
+  readonly output?: StructuredOutput | undefined;
+  readonly compaction?: Compaction | undefined;
 }
 
 /** How a model is asked: the same each time, or as the step needs it. */
@@ -46,52 +51,73 @@ export interface AboutStep {
 
 export function builtInLoop(options: LoopOptions): Loop {
   const { models, instructions, tools, settings, attempts, timeouts, budgeted } = options;
-  const serverTools = [...tools].map(
+  const { output: structured, compaction } = options;
+  const answersByCall = structured?.mode === "tool";
+  const serverTools = [...tools, ...(answersByCall ? [structured.tool] : [])].map(
     ({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }),
   );
-  const asks = ({ run, before, settings: asked }: Pick<ModelStep, "run" | "before" | "settings">) => ({
-    prompt: toPrompt({ instructions: withContext(instructions, run), turns: turnsOf([...before, run]) }),
+  const format = structured?.mode === "json" ? { responseFormat: structured.format } : {};
+  /** Else a model that has nothing to call answers in text. */
+  const withChoice = (given: CallSettings): CallSettings =>
+    answersByCall ? { toolChoice: { type: "required" }, ...given } : given;
+  const converse = (runs: readonly RunState[]): Conversation => conversationOf(turnsOf(runs), runs);
+  const offered = (turns: readonly Turn[], run: RunState) => ({
+    prompt: toPrompt({ instructions: withContext(instructions, run), turns }),
     tools: [...serverTools, ...clientTools(run)],
+  });
+  const asks = ({ run, before, settings: asked }: Pick<ModelStep, "run" | "before" | "settings">) => ({
+    ...offered(converse([...before, run]).turns, run),
     settings: asked as CallSettings,
   });
   const policy = { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts };
   const settingsOf = (run: RunState, path: Path): Json => {
-    if (typeof settings !== "function") return settings as Json;
-    return toJson(settings({ stepNumber: Number(path) / 2, messages: run.messages }), "settings of a model step");
+    if (typeof settings !== "function") return withChoice(settings) as Json;
+    const given = settings({ stepNumber: Number(path) / 2, messages: run.messages });
+    return toJson(withChoice(given), "settings of a model step");
   };
   const budget = loopBudget({
     ...{ ...budgeted, models, toolName: (name) => tools.get(name)?.name },
     asks(run, before, path) {
       const step = run.steps.get(path);
-      const {
-        prompt,
-        tools: offered,
-        ...asked
-      } = asks({ run, before, settings: recordedSettings(step) ?? settingsOf(run, path) });
+      const asked = asks({ run, before, settings: recordedSettings(step) ?? settingsOf(run, path) });
       const model = models[modelToAsk(step, policy)] ?? (models[0] as LanguageModel);
-      return { model, prompt, tools: offered, maxOutputTokens: asked.settings.maxOutputTokens };
+      // The schema of a structured answer is read as another tool's would be.
+      const answers = structured?.mode === "json" ? [structured.tool] : [];
+      return { ...asked, model, tools: [...asked.tools, ...answers], maxOutputTokens: asked.settings.maxOutputTokens };
     },
   });
+  const compactor =
+    compaction &&
+    new Compactor({
+      ...{ ...compaction, model: models[0] as LanguageModel, converse },
+      sizeOf(turns, run) {
+        const asked = offered(turns, run);
+        return estimateTokens(asked.prompt) + estimateTokens(asked.tools as unknown as Json);
+      },
+    });
   return {
     budget,
     tools: [...tools],
-    tool: (name) => tools.get(name),
+    tool: (name) => (structured !== undefined && name === ANSWER_TOOL ? structured.tool : tools.get(name)),
     describes: {
       instructions,
-      tools: serverTools as unknown as Json,
-      settings: typeof settings === "function" ? null : (settings as Json),
+      tools: [...serverTools, ...Object.values(format)] as unknown as Json,
+      settings: typeof settings === "function" ? null : (withChoice(settings) as Json),
     },
     models: policy,
     settings: settingsOf,
     withInstructions: (other) => builtInLoop({ ...options, instructions: other }),
-    next,
+    next(run, before) {
+      const wanted = next(run, structured);
+      return compactor === undefined ? wanted : compactor.next(wanted, run, before);
+    },
     unusable: (messages) => messages.flatMap((message) => (message.role === "user" ? unusableParts(message) : [])),
     asks: (step) => asks(step) as unknown as AskedOfModel,
     async callModel({ run, before, model: index, settings, maxOutputTokens, signal, emit }: ModelStep) {
       const model = models[index] ?? (models[0] as LanguageModel);
       const asked = asks({ run, before, settings });
       const bounded = { ...asked.settings, ...(maxOutputTokens !== undefined && { maxOutputTokens }) };
-      const answer = await callModel({ model, ...asked, settings: bounded, timeouts, signal }, emit);
+      const answer = await callModel({ model, ...asked, ...format, settings: bounded, timeouts, signal }, emit);
       const unusable = unusableEnd(model, answer, index === models.length - 1);
       if (unusable !== undefined) throw unusable;
       const { usage, ...output } = answer;
@@ -100,7 +126,7 @@ export function builtInLoop(options: LoopOptions): Loop {
   };
 }
 
-function next(run: RunState): Next {
+function next(run: RunState, structured: StructuredOutput | undefined): Next {
   const path = lastModelStep(run);
   const step = run.steps.get(path);
   if (step?.finished === undefined) return { next: "model", path };
@@ -111,13 +137,75 @@ function next(run: RunState): Next {
     const isBudgets = output.finishReason === "length" && step.attempts.at(-1)?.reserved?.isRest === true;
     return { next: "fail", error: isBudgets ? CUT_BY_BUDGET : isCut };
   }
-  if (output.calls.length === 0) return { next: "finish", outputOf: path };
+  if (output.calls.length === 0) {
+    return structured === undefined
+      ? { next: "finish", outputOf: path }
+      : afterText(run, path, output.text, structured);
+  }
   const calls = output.calls.map(({ id, name, input, invalid }, index): LoopCall => {
     const call = { path: `${Number(path) + 1}.${index}` as Path, id, name, input, model: path, index };
     return invalid === undefined ? call : { ...call, invalid };
   });
   const isAnswered = calls.every((call) => run.steps.get(call.path)?.finished !== undefined);
-  return isAnswered ? { next: "model", path: String(Number(path) + 2) as Path } : { next: "calls", calls };
+  if (!isAnswered) return { next: "calls", calls };
+  const again: Next = { next: "model", path: String(Number(path) + 2) as Path };
+  return structured === undefined ? again : (afterCalls(run, step, calls, structured) ?? again);
+}
+
+/** An answer in text counts once it was read. */
+function afterText(run: RunState, model: Path, text: string, structured: StructuredOutput): Next {
+  const path = `${Number(model) + 1}.0` as Path;
+  const read = run.steps.get(path);
+  if (read?.finished?.status === "ok") return { next: "finish", outputOf: path };
+  if (read?.finished !== undefined) return afterBadAnswer(run, model, errorOf(read), structured);
+  const step: OwnStep = {
+    ...{ path, name: ANSWER_STEP, input: { textOf: model } },
+    run: async () => ({ output: await structured.readText(text) }),
+  };
+  return { next: "own", step };
+}
+
+/** @returns null when the model is asked again as after any call */
+function afterCalls(
+  run: RunState,
+  model: StepState,
+  calls: readonly LoopCall[],
+  structured: StructuredOutput,
+): Next | null {
+  const answers = calls.flatMap(({ name, path }) => {
+    const step = run.steps.get(path);
+    return name === ANSWER_TOOL && step !== undefined ? [step] : [];
+  });
+  const [last] = answers.slice(-1);
+  // Somebody who spoke meanwhile wants an answer that has heard him.
+  if (last === undefined || hasSpokenSince(run, model)) return null;
+  const given = answers.find(({ finished }) => finished?.status === "ok");
+  if (given !== undefined) return { next: "finish", outputOf: given.started.path };
+  return afterBadAnswer(run, model.started.path, errorOf(last), structured);
+}
+
+function afterBadAnswer(run: RunState, model: Path, { message }: RecordedError, { repairs }: StructuredOutput): Next {
+  if (badAnswers(run) <= repairs) return { next: "model", path: String(Number(model) + 2) as Path };
+  const times = repairs === 0 ? "" : ` after ${repairs} ${repairs === 1 ? "repair" : "repairs"}`;
+  return {
+    next: "fail",
+    error: { code: OUTPUT_INVALID, message: `The agent gave no valid output${times}: ${message}` },
+  };
+}
+
+/** How many model steps of the run have given an answer that does not fit. */
+function badAnswers({ steps }: RunState): number {
+  const turns = new Set<string>();
+  for (const [path, { started, finished }] of steps) {
+    const isAnswer = started.name === ANSWER_TOOL || (started.step === "custom" && started.name === ANSWER_STEP);
+    if (isAnswer && finished?.status === "error") turns.add(path.slice(0, path.indexOf(".")));
+  }
+  return turns.size;
+}
+
+function hasSpokenSince({ leg }: RunState, { finished }: StepState): boolean {
+  const isLater = leg !== null && finished !== undefined && leg.seq > finished.seq;
+  return isLater && (leg.request?.messages.some(({ role }) => role === "user") ?? false);
 }
 
 const CUT_BY_BUDGET: RecordedError = {
@@ -156,6 +244,8 @@ function outputOf({ finished }: StepState): ModelOutput {
   return output;
 }
 
+const ACCEPTED = "accepted";
+
 /** The system prompt, and behind it what the user interface says about its situation. */
 function withContext(instructions: string, run: RunState): string {
   const context = (run.request?.context ?? []).map(({ description, value }) => `${description}: ${value}`);
@@ -191,8 +281,21 @@ function turnsOf(runs: readonly RunState[]): Turn[] {
     if (own === undefined) return brought.has(message.id) ? [{ kind: "message", message }] : [];
     const { run, path, output } = own;
     const results = output.calls.map((call, index) => resultOf(run, path, index, call));
-    return [{ kind: "model", output }, ...(results.length > 0 ? [{ kind: "results", results } as const] : [])];
+    const repair = output.calls.length === 0 ? repairOf(run, path) : undefined;
+    return [
+      { kind: "model", output },
+      ...(results.length > 0 ? [{ kind: "results", results } as const] : []),
+      ...(repair !== undefined ? [{ kind: "message", message: repair } as const] : []),
+    ];
   });
+}
+
+/** What the model is told about a text that was no answer (O2). */
+function repairOf(run: RunState, model: Path): UserMessage | undefined {
+  const path = `${Number(model) + 1}.0` as Path;
+  const step = run.steps.get(path);
+  if (step?.started.name !== ANSWER_STEP || step.finished?.status !== "error") return undefined;
+  return { id: `${run.run.uid}:${path}`, role: "user", content: repairRequest(step.finished.error.message) };
 }
 
 function resultOf(
@@ -209,7 +312,8 @@ function resultOf(
       const fromClient = step && clientMessage(step);
       if (fromClient !== undefined) return { ...result, ...clientResult(fromClient) };
       const edited = editedArguments(step);
-      const { output } = finished;
+      // What the model wrote itself need not be told to it again.
+      const output = call.name === ANSWER_TOOL ? ACCEPTED : finished.output;
       return { ...result, output: edited === undefined ? output : { output, argumentsEditedByHuman: edited } };
     }
     case "error": {

@@ -1,5 +1,6 @@
 import { isJsonObject } from "../protocol/json.ts";
 import { ModelError } from "../runtime/model-error.ts";
+import { isContextOverflow } from "./context-overflow.ts";
 import type { LanguageModel } from "./model-port.ts";
 import { retryAfterOf } from "./retry-after.ts";
 
@@ -10,6 +11,10 @@ export function toModelError(model: LanguageModel, cause: unknown, where: "reque
   if (cause instanceof ModelError) return cause;
   const name = `model ${model.provider}/${model.modelId}`;
   const status = statusOf(cause);
+  if ((status === undefined || (status >= 400 && status < 500)) && status !== 429 && isContextOverflow(cause)) {
+    const message = `the conversation is too long for ${name}; give the agent a \`compaction\`, or begin another thread`;
+    return new ModelError("MODEL_CONTEXT_TOO_LONG", message, false, cause);
+  }
   if (status === 429) {
     const message = `${name} takes no more requests for now (429); try later`;
     return new ModelError("MODEL_RATE_LIMITED", message, true, cause, retryAfterOf(cause));

@@ -25,6 +25,7 @@ export interface NativeOptions extends Omit<CallSettings, "providerOptions"> {
   readonly prompt: readonly object[];
   readonly providerOptions?: object;
   readonly tools?: readonly object[];
+  readonly responseFormat?: object;
   readonly abortSignal?: AbortSignal;
 }
 
@@ -43,6 +44,14 @@ export interface CallSettings {
     | { readonly type: "auto" | "none" | "required" }
     | { readonly type: "tool"; readonly toolName: string };
   readonly providerOptions?: ProviderMetadata;
+}
+
+/** An answer that is to be JSON. */
+export interface ResponseFormat {
+  readonly type: "json";
+  /** JSON Schema of the answer. */
+  readonly schema: Json;
+  readonly name: string;
 }
 
 /** A tool as a model is told of it. */
@@ -106,6 +115,7 @@ export interface ModelRequest {
   readonly prompt: Prompt;
   readonly tools: readonly ModelTool[];
   readonly settings?: CallSettings;
+  readonly responseFormat?: ResponseFormat;
   readonly timeouts?: ModelTimeouts;
   readonly signal: AbortSignal;
 }
@@ -119,9 +129,11 @@ export interface ModelTimeouts {
 }
 
 /** The request as the model's version of the specification takes it. */
-export function nativeOptions({ model, prompt, tools, settings, signal }: ModelRequest): NativeOptions {
+export function nativeOptions(request: ModelRequest): NativeOptions {
+  const { model, prompt, tools, settings, responseFormat, signal } = request;
   return {
     ...settings,
+    ...(responseFormat !== undefined && { responseFormat }),
     prompt: prompt.map((message) => nativeMessage(message, model.specificationVersion)),
     // Some providers refuse an empty list.
     ...(tools.length > 0 && {

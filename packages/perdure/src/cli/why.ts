@@ -126,7 +126,9 @@ function how(
 function outputText(state: RunState, { output, outputOf }: Fact<"run.finished">): string {
   if (output !== undefined) return ` Its output: ${jsonText(output)}.`;
   const step = outputOf === undefined ? undefined : state.steps.get(outputOf);
-  const text = step?.finished?.status === "ok" ? modelOutput(step).text : "";
+  if (step?.finished?.status !== "ok") return "";
+  if (step.started.step !== "model") return ` Its output: ${jsonText(step.finished.output)}.`;
+  const { text } = modelOutput(step);
   return text === "" ? "" : ` ${sentence(`It said in the end: ${quoted(text)}`)}`;
 }
 

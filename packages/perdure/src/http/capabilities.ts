@@ -16,6 +16,7 @@ export function capabilitiesOf(agent: Agent, served: { readonly httpBinary: bool
     transport: { streaming: true, resumable: true, websocket: false, pushNotifications: false, ...served },
     state: { snapshots: true, deltas: true, persistentState: true },
     ...(agent.loop !== undefined && ofLoop(agent)),
+    ...(agent.loop !== undefined && agent.output !== undefined && { output: { structuredOutput: true } }),
     custom: { perdure: { disconnect, emptyRequest } },
   };
   // The one cast: both are AgentCapabilities, whose members are all optional.

@@ -163,7 +163,13 @@ const interrupt = object({
 });
 
 const legOutcome = z.discriminatedUnion("type", [
-  object({ type: z.literal("success"), result: json.exactOptional(), pendingToolCallIds: list(z.string()) }),
+  /** `resultOf`: the step whose output is the result, so that it is not stored twice. */
+  object({
+    type: z.literal("success"),
+    result: json.exactOptional(),
+    resultOf: path.exactOptional(),
+    pendingToolCallIds: list(z.string()),
+  }),
   object({ type: z.literal("cancelled") }),
   object({ type: z.literal("interrupt"), interrupts: list(wire<WireInterrupt>(InterruptSchema)) }),
   object({ type: z.literal("error"), error }),
@@ -283,7 +289,7 @@ const factSchema = z.discriminatedUnion("kind", [
   fact("run.resumed", { why: z.string(), epoch: count }),
   /** Stands for the frames of a finished run, which are gone; `transcript.ts` says how. `shown`: where clients hold another state than the committed one. */
   fact("transcript", { messages: list(transcriptItem), shown: json.exactOptional() }),
-  /** `outputOf`: the model step whose text is the output, so that it is not stored twice. */
+  /** `outputOf`: the step whose output (of a model step, its text) is that of the run, so that it is not stored twice. */
   fact("run.finished", {
     outcome: z.enum(["success", "cancelled", "failed", "abandoned"]),
     output: json.exactOptional(),

@@ -20,6 +20,7 @@
  */
 import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { HeldMessages } from "../protocol/held-messages.ts";
+import type { Json } from "../protocol/json.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
 import { isAnswered, rested, verify, type Wire, withClientTools, withHistory } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
@@ -162,7 +163,7 @@ export class Folding {
       }
       case "leg.finished":
         if (now.leg?.leg !== entry.leg) throw new LogError(run.uid, describe(entry), `leg ${entry.leg} is not open`);
-        this.#set({ leg: null, lastLeg: { started: now.leg, finished: entry } });
+        this.#set({ leg: null, lastLeg: { started: now.leg, finished: entry, ...this.#resultOf(entry, run) } });
         return;
       case "step.started": {
         const isKnown = this.#steps.get(entry.path) !== undefined;
@@ -226,6 +227,15 @@ export class Folding {
       default:
         entry satisfies never;
     }
+  }
+
+  #resultOf({ outcome }: Noted<"leg.finished">, run: Noted<"run.started">): { readonly result?: Json } {
+    if (outcome.type !== "success") return {};
+    const { result, resultOf } = outcome;
+    if (resultOf === undefined) return result === undefined ? {} : { result };
+    const finished = this.#steps.get(resultOf)?.finished;
+    if (finished?.status !== "ok") throw new LogError(run.uid, "leg.finished", `step ${resultOf} has no output`);
+    return { result: finished.output };
   }
 
   #finish(entry: Noted<"step.finished">, run: Noted<"run.started">): void {

@@ -100,7 +100,7 @@ function runStarted(run: Fact<"run.started">, { runId, request }: Fact<"leg.star
 
 /** The terminal event of a leg, for a reader who knows it by `runId`. */
 export function legEnding(
-  { finished }: EndedLeg,
+  { finished, result }: EndedLeg,
   as: { readonly threadId: string; readonly runId: string },
 ): AGUIEvent {
   const { outcome } = finished;
@@ -111,9 +111,15 @@ export function legEnding(
       return event("RUN_ERROR", { message, code, usage });
     }
     case "success": {
-      const { result, pendingToolCallIds } = outcome;
+      const { pendingToolCallIds } = outcome;
       const pending = pendingToolCallIds.length > 0 && { pendingToolCallIds };
-      return event("RUN_FINISHED", { ...as, result, outcome: { type: "success", ...pending }, usage });
+      // The wire has no null here.
+      return event("RUN_FINISHED", {
+        ...as,
+        result: result ?? undefined,
+        outcome: { type: "success", ...pending },
+        usage,
+      });
     }
     case "cancelled":
     case "interrupt":

@@ -49,6 +49,8 @@ export interface Running {
 export interface EndedLeg {
   readonly started: Noted<"leg.started">;
   readonly finished: Noted<"leg.finished">;
+  /** Of a leg that ended well with one: what RUN_FINISHED says. */
+  readonly result?: Json;
 }
 
 /** A subagent as clients were told of it. */

@@ -19,6 +19,9 @@ export interface StateDefinition<S> {
   readonly initial: () => S;
 }
 
+/** What a user's message does that arrives before the run before it has ended. */
+export type Arrival = "refuse" | "queue" | "cancel-and-go";
+
 /** What every agent has. */
 interface AgentCommon<S> {
   readonly name: string;
@@ -28,6 +31,13 @@ interface AgentCommon<S> {
   readonly transformers?: readonly Transformer[];
   /** What a closed connection means: the run goes on, or it is cancelled when its last reader has been gone for 10 s. Default `detach`. */
   readonly disconnect?: "detach" | "cancel";
+  /**
+   * What becomes of a user's message that arrives while a run of its thread is active: it is refused (409 `RUN_ACTIVE`); it waits, durably, and
+   * becomes the next run when those before it have ended; or those are cancelled, and it begins when they have ended. Default `refuse`.
+   */
+  readonly whileActive?: Arrival;
+  /** The same while the run waits for answers to questions (else 409 `INTERRUPTS_OPEN`). Default `refuse`. */
+  readonly whileParked?: Arrival;
   /** What a request without a message means on a thread at rest: show it, or run again. Default `hydrate`. */
   readonly emptyRequest?: "hydrate" | "run";
   /** What `GET /agents/NAME` says beside, or in place of, what follows from the definition: its version, what it can read, and so on. */
@@ -49,7 +59,9 @@ export interface BodyAgent<S = unknown> extends AgentCommon<S> {
 }
 
 /** An agent that a loop drives by folding the log. */
-export interface LoopAgent<S = unknown> extends AgentCommon<S> {
+export interface LoopAgent<S = unknown, O = unknown> extends AgentCommon<S> {
+  /** What the agent answers with: the run's output, validated, and RUN_FINISHED's `result`. Without it the answer is text. */
+  readonly output?: Schema<unknown, O>;
   /** `"write"`: every call of a `write` tool waits for a human, also where the tool itself asks for none. A tool's own request is kept. */
   readonly approve?: "write";
   readonly loop: Loop;
@@ -72,11 +84,22 @@ export interface LoopCall {
   readonly index: number;
 }
 
+/** A step of the loop's own, between model steps and calls. It changes nothing outside, so it may run again until it has an outcome. */
+export interface OwnStep {
+  readonly path: Path;
+  readonly name: string;
+  readonly input: Json;
+  run(signal: AbortSignal): Promise<{ readonly output: Json; readonly usage?: readonly TokenUsage[] }>;
+  /** Whether a failure may be over the next time. Default: no. */
+  mayRetry?(error: unknown): boolean;
+}
+
 /** What a loop wants next. */
 export type Next =
   | { readonly next: "model"; readonly path: Path }
   | { readonly next: "calls"; readonly calls: readonly LoopCall[] }
-  /** `outputOf`: the model step whose text is the output of the run. */
+  | { readonly next: "own"; readonly step: OwnStep }
+  /** `outputOf`: the step whose output is that of the run; of a model step, its text. */
   | { readonly next: "finish"; readonly outputOf: Path }
   | { readonly next: "fail"; readonly error: RecordedError };
 
@@ -109,8 +132,8 @@ export interface Loop {
   /** The same agent under another system prompt, as a fork may have it. */
   withInstructions(instructions: string): Loop;
   readonly budget?: LoopBudget | null;
-  /** Pure: what the log asks for, whatever runs at the moment. */
-  next(run: RunState): Next;
+  /** Pure: what the log asks for, whatever runs at the moment. `before`: the thread's runs before this one, oldest first. */
+  next(run: RunState, before: readonly RunState[]): Next;
   /** Pure: what a model step would be asked now, of a run as it is when the step begins. */
   asks(step: Pick<ModelStep, "run" | "before" | "settings">): AskedOfModel;
   /** What of these messages no model can be given, as sentences: it is left out. */

@@ -19,7 +19,7 @@ import type { Spent } from "../log/spent.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox, KeyName } from "../store/store.ts";
-import type { Loop, LoopCall } from "./agent-definition.ts";
+import type { Loop, LoopCall, OwnStep } from "./agent-definition.ts";
 import { BudgetGate, type ModelBound } from "./budget.ts";
 import { budgetExceeded, shortagesOf } from "./budget-question.ts";
 import { contractQuestionOf } from "./contracts.ts";
@@ -34,6 +34,7 @@ import { isPoisoned, poisonedSteps } from "./suspects.ts";
 /** Something to do for one step. */
 export type Start =
   | ({ readonly start: "model"; readonly path: Path } & ModelBound)
+  | { readonly start: "own"; readonly step: OwnStep }
   /** A call that was never begun: check it, and ask for approval if it needs one. */
   | { readonly start: "check"; readonly call: LoopCall }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
@@ -98,10 +99,10 @@ export interface Now {
   readonly disagreed: ReadonlySet<Path>;
   /** Calls whose key this driver found with somebody else. */
   readonly held: ReadonlyMap<Path, KeyWait>;
+  /** The thread's runs before this one, oldest first. Default: none. */
+  readonly before?: readonly RunState[];
   /** Writes that this process has begun and nobody has recorded an outcome of. */
   readonly leftBehind: ReadonlyMap<Path, LeftBehind>;
-  /** The thread's runs before this one, for what a model call may use. */
-  readonly before?: readonly RunState[];
   /** What runs have used with which this one shares its budget. */
   readonly elsewhere?: readonly Spent[];
 }
@@ -121,13 +122,14 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   const forOperator = run.cancelled ? [...run.interrupts.values()].filter(({ kind }) => kind === "poisoned") : [];
   if (forOperator.length > 0) return { do: "withdraw", interrupts: forOperator.map(({ id }) => id) };
 
-  const next = loop.next(run);
+  const next = loop.next(run, now.before ?? []);
   const gate = run.cancelled || !loop.budget ? null : new BudgetGate(run, loop.budget, now);
   const plans =
     next.next === "calls"
       ? next.calls.map((call): Plan => ({ call, ...withinBudget(gate, call, standing(run, call, now)) }))
       : [];
-  const starts = next.next === "model" ? startModel(run, next.path, now, gate) : oneEffectAtATime(plans, loop);
+  const own = next.next === "own" ? ownStanding(run, next.step, now) : undefined;
+  const starts = next.next === "model" ? startModel(run, next.path, now, gate) : startsOf(own, plans, loop);
   const isOver = next.next === "finish" || next.next === "fail";
   const settled = [...run.interrupts.values()].filter(
     (question) => question.kind === "budget" && (gate === null || isOver || !isStillShort(gate, question)),
@@ -139,7 +141,10 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const bodies = now.live.size > 0;
   const backOff = next.next === "model" && !run.cancelled ? modelBackOff(run, next.path, now) : [];
-  const timers = [...plans.flatMap((p) => (p.is === "timer" ? [p.at] : [])), ...backOff];
+  const timers = [
+    ...[...plans, ...(own === undefined ? [] : [own])].flatMap((p) => (p.is === "timer" ? [p.at] : [])),
+    ...backOff,
+  ];
   const keys = plans.flatMap((p) => (p.is === "timer" && p.key !== undefined ? [p.key] : []));
   if (bodies || timers.length > 0) {
     const expiries = [...run.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
@@ -200,6 +205,19 @@ function withinBudget(gate: BudgetGate | null, call: LoopCall, found: Standing):
 
 function isStillShort(gate: BudgetGate, question: Interrupt): boolean {
   return shortagesOf(question).some((shortage) => gate.isStill(shortage));
+}
+
+function ownStanding(run: RunState, step: OwnStep, { live, at }: Now): Standing {
+  const known = run.steps.get(step.path);
+  if (live.has(step.path)) return { is: "running" };
+  if (run.cancelled || isPoisoned(known)) return { is: "waiting" };
+  const retryAt = known?.attempts.at(-1)?.failed?.retryAt ?? 0;
+  return at >= retryAt ? ready({ start: "own", step }) : { is: "timer", at: retryAt, blocks: true };
+}
+
+function startsOf(own: Standing | undefined, plans: readonly Plan[], loop: Loop): Start[] {
+  if (own === undefined) return oneEffectAtATime(plans, loop);
+  return own.is === "ready" ? [own.start] : [];
 }
 
 /** Where one call stands. */

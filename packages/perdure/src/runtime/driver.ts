@@ -64,6 +64,7 @@ class Driver {
       const decision = decide(this.#session.state, agent.loop, {
         at: now(),
         inbox,
+        before: this.#options.before,
         live: this.#steps.live,
         cleared: this.#steps.cleared,
         judged: this.#steps.judged,
@@ -71,7 +72,6 @@ class Driver {
         disagreed: this.#steps.disagreed,
         held: this.#steps.held,
         leftBehind: this.#options.writes.of(this.#options.lease.uid),
-        before: this.#options.before,
       });
       const ended = await this.#act(decision);
       if (ended !== undefined) return ended;
@@ -305,7 +305,11 @@ class Driver {
       ? { type: "error", error: failure }
       : outcome === "cancelled"
         ? { type: "cancelled" }
-        : { type: "success", pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId) };
+        : {
+            type: "success",
+            ...(isResult(state, outputOf) && { resultOf: outputOf }),
+            pendingToolCallIds: openClientCalls(state).map(({ toolCallId }) => toolCallId),
+          };
     const cut = outcome === "cancelled" ? CANCELLED : failure;
     this.#session.closeOpen(outcome === "success" ? { type: "whole" } : { type: "cut", error: cut });
     return await this.#session.offer(
@@ -336,6 +340,11 @@ class Driver {
     await this.#session.offer([], { ends: { runnable: true, wakeAt: null, waitsForKey: null } });
     return "released";
   }
+}
+
+/** Whether the run's output is more than the text that clients have been shown. */
+function isResult({ steps }: RunState, outputOf: Path | undefined): outputOf is Path {
+  return outputOf !== undefined && steps.get(outputOf)?.started.step !== "model";
 }
 
 function isEffect({ steps }: RunState, path: Path): boolean {

@@ -7,7 +7,7 @@
  */
 import { setMaxListeners } from "node:events";
 import { uuidv7 } from "uuidv7";
-import type { Added, NewEntry } from "../log/entries.ts";
+import type { LegRequest, NewEntry } from "../log/entries.ts";
 import type { RunFixture } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
@@ -177,11 +177,13 @@ export class Engine {
     const key: ThreadKey = { tenant, subject, agent: agent.name, thread: input.threadId };
     for (;;) {
       const newest = (await this.store.runs({ ...key, limit: 1 })).items[0];
-      // While a leg is open a request can only rejoin it, and what it knows is its own affair.
-      const loaded = newest === undefined || newest.legOpen ? undefined : await this.threads.load(newest);
-      const last = loaded?.state;
+      // While a leg is open a request can only rejoin it, or wait; what it knows is its own affair unless it may wait.
+      const { whileActive = "refuse", whileParked = "refuse" } = agent;
+      const isNeeded = newest !== undefined && (!newest.legOpen || whileActive !== "refuse");
+      const loaded = isNeeded ? await this.threads.load(newest) : undefined;
+      const last = newest?.legOpen ? undefined : loaded?.state;
       const ours = loaded === undefined ? [] : [...loaded.before, loaded.state].map(({ run }) => `${run.uid}:`);
-      const shown = last?.messages ?? [];
+      const shown = loaded?.state.messages ?? [];
       const state = await startingState(agent, input, last?.finished ? last.committed : undefined);
       let brought: readonly Message[] = [];
       const leasedAt = this.#now();
@@ -189,23 +191,26 @@ export class Engine {
         // The thread has moved on since its last state was read: what a new run begins with has to be chosen again.
         if ((view.run?.uid ?? null) !== (newest?.uid ?? null)) return { is: "refuse", ...STALE };
         // Nor is what it shows known any more.
-        if (last !== undefined && view.run?.head !== newest?.head) return { is: "refuse", ...STALE };
+        const isOther = last === undefined ? view.run?.legOpen !== newest?.legOpen : view.run?.head !== newest?.head;
+        if (isOther) return { is: "refuse", ...STALE };
         return meaning(view, {
           ...{ input, principal, shown, note },
           mayLand: ({ path }) => view.run !== null && this.#writes.mayLand(view.run.uid, path),
           isOurs: (id) => ours.some((prefix) => id.startsWith(prefix)),
           policy: { importHistory: agent.importHistory ?? false, systemMessages: agent.systemMessages ?? "refuse" },
           emptyRequest: agent.emptyRequest ?? "hydrate",
+          ...{ whileActive, whileParked },
           first: (added) => {
             brought = added.messages;
             const turn = (view.run?.turn ?? 0) + 1;
+            const request = legRequest({ input, principal, shown }, added);
             const instructions = last?.run.instructions;
-            return this.#firstEntries({ agent, key, turn, added, input, principal, state, shown, instructions });
+            return this.#firstEntries({ agent, key, turn, request, state, instructions });
           },
         });
       });
       if (posted.meaning.is === "refuse" && posted.meaning.code === STALE.code) continue;
-      if (posted.meaning.is === "leg") brought = posted.meaning.request.messages;
+      if (posted.meaning.is === "leg" || posted.meaning.is === "queue") brought = posted.meaning.request.messages;
       for (const what of agent.loop?.unusable(brought) ?? []) note(what);
       if (posted.lease !== null) this.#drive(posted.lease, leasedAt, false);
       return posted;
@@ -329,16 +334,12 @@ export class Engine {
     readonly agent: Agent;
     readonly key: ThreadKey;
     readonly turn: number;
-    readonly added: Added;
-    readonly input: RunAgentInput;
-    readonly principal: Principal;
+    readonly request: LegRequest;
     readonly state: Json;
-    readonly shown: readonly Message[];
     /** A fork's, which its thread keeps. */
     readonly instructions: string | undefined;
   }): NewEntry[] {
-    const { agent, key, turn, added, input, principal, state, shown, instructions } = start;
-    const request = legRequest({ input, principal, shown }, added);
+    const { agent, key, turn, request, state, instructions } = start;
     const isOther = !jsonEqual(state, request.state ?? {});
     const root = "" as Path;
     const uid = this.#newUid();
@@ -354,7 +355,7 @@ export class Engine {
         labels: this.#observer?.begins({ uid, agent: agent.name, thread: key.thread }) ?? {},
         ...(instructions !== undefined && { instructions }),
       },
-      { kind: "leg.started", leg: 1, runId: input.runId, request },
+      { kind: "leg.started", leg: 1, runId: request.runId, request },
       // The state that the run begins with, where it is not the client's: the agent's initial one, or the thread's last.
       ...(isOther
         ? ([{ kind: "state", path: root, patch: [{ op: "replace", path: "", value: state }] }] as const)
@@ -385,7 +386,36 @@ export class Engine {
       this.#drive(lease, leasedAt, this.#isFormerOwnerDead);
     }
     if (this.#stop.signal.aborted) return;
+    for (const key of await this.store.dueThreads()) await this.#beginNext(key);
     await this.#look();
+  }
+
+  /** What has waited longest in a thread becomes its next run. */
+  async #beginNext(key: ThreadKey): Promise<void> {
+    const reported = { agent: key.agent, threadId: key.thread, runId: "" };
+    try {
+      while (!this.#stop.signal.aborted) {
+        const agent = this.#agents.get(key.agent);
+        const newest = (await this.store.runs({ ...key, limit: 1 })).items[0];
+        const [next] = await this.store.queued(key);
+        if (agent === undefined || newest === undefined || newest.outcome === null || next === undefined) return;
+        // The server's state wins: what the client sent was the state of a run that was not over.
+        const { committed: state, run: before } = (await this.threads.load(newest)).state;
+        const { request, n: queued } = next;
+        const turn = newest.turn + 1;
+        const leasedAt = this.#now();
+        const of = { key, runId: request.runId, owner: this.#owner };
+        const { lease } = await this.store.post(of, (view): Meaning => {
+          const isStill = view.run?.uid === newest.uid && view.run.head === newest.head && view.queued[0]?.n === queued;
+          if (!isStill) return { is: "refuse", ...STALE };
+          const { instructions } = before;
+          return { is: "run", queued, first: this.#firstEntries({ agent, key, turn, request, state, instructions }) };
+        });
+        if (lease !== null) return this.#drive(lease, leasedAt, false);
+      }
+    } catch (error) {
+      this.#report(error, reported);
+    }
   }
 
   /** Claims when the next run is due. What another process leaves behind tells nobody, so it is looked for now and then. */

@@ -4,7 +4,8 @@
  * M1. A run id that the thread knows is that leg again, or it is refused: never a second run.
  * M2. Answers are taken all or none.
  * M3. A retry after the run has ended never asks the model again.
- * M4. What of a request's messages is news is `hear`'s to say; all else in them is the client's copy of the thread.
+ * M4. A message that waits is never overtaken: what comes after it waits behind it.
+ * M5. What of a request's messages is news is `hear`'s to say; all else in them is the client's copy of the thread.
  */
 import type { Added, LegRequest, NewEntry } from "../log/entries.ts";
 import { clientOutput } from "../log/tool-result.ts";
@@ -12,6 +13,7 @@ import type { Message, RunAgentInput, ToolMessage, UserMessage } from "../protoc
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
 import { type Answer, type Closed, covers, type Meaning, type Reply, type ThreadView } from "../store/store.ts";
+import type { Arrival } from "./agent-definition.ts";
 import { type MayLand, resumeProblem } from "./answers.ts";
 import { type HearingPolicy, hear } from "./hearing.ts";
 import { isTranscript } from "./is-transcript.ts";
@@ -27,6 +29,8 @@ export interface MeaningRequest {
   readonly policy: HearingPolicy;
   /** Whether a request without a message starts a run on a thread that has had one. */
   readonly emptyRequest: "hydrate" | "run";
+  readonly whileActive: Arrival;
+  readonly whileParked: Arrival;
   /** The first entries of a new run, should it come to that. */
   readonly first: (added: Added, view: ThreadView) => readonly NewEntry[];
   /** Gets what was odd about a request that something comes of. */
@@ -46,6 +50,13 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
     return isLive
       ? { is: "rejoin", uid: known.uid, answers: [], added: known.added }
       : { is: "hydrate", uid: known.uid, added: known.added };
+  }
+
+  const waiting = view.queued.find(({ request: { runId } }) => runId === input.runId);
+  if (waiting !== undefined && run !== null) {
+    return isSameRequest(view, input, waiting.request)
+      ? { is: "queued", uid: run.uid }
+      : refuse(409, "RUN_ID_REUSED", { runId: input.runId, hint: "send another run id, or the same request" });
   }
 
   const hearing = hear(
@@ -72,17 +83,31 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
   const begin = (): Meaning => ({ is: "run", first: request.first(added, view) });
 
   if (asks) {
-    if (!isUnfinished) return taking(begin);
-    if (isLive) return refuse(409, "RUN_ACTIVE", { uid: run.uid });
+    const isWaitedFor = view.queued.length > 0;
+    if (run === null || (!isUnfinished && !isWaitedFor)) return taking(begin);
+    const arriving = (arrival: Arrival, refused: Refused): Meaning =>
+      arrival === "refuse" || run.aside !== null
+        ? refused
+        : taking(() => {
+            // Results are taken with their calls, and are no part of another run.
+            const own = { ...legRequest(request, { ...added, results: [] }), isBehind: true as const };
+            return { is: "queue", uid: run.uid, answers, request: own, cancels: arrival === "cancel-and-go" };
+          });
     const questions = leftOpen.filter(({ kind }) => kind !== "client-tool");
-    if (questions.length > 0)
-      return refuse(409, "INTERRUPTS_OPEN", { uid: run.uid, interrupts: questions.map(({ id }) => id) });
-    return taking(() => ({ is: "leg", uid: run.uid, answers, request: legRequest(request, added) }));
+    if (isLive || questions.length === 0) {
+      if (!isLive && !isWaitedFor) {
+        return taking(() => ({ is: "leg", uid: run.uid, answers, request: legRequest(request, added) }));
+      }
+      return arriving(request.whileActive, refuse(409, "RUN_ACTIVE", { uid: run.uid }));
+    }
+    const open = { uid: run.uid, interrupts: questions.map(({ id }) => id) };
+    return arriving(request.whileParked, refuse(409, "INTERRUPTS_OPEN", open));
   }
   if (isLive) return { is: "rejoin", uid: run.uid, answers, added };
   if (answers.length > 0 && run !== null)
     return { is: "leg", uid: run.uid, answers, request: legRequest(request, added) };
-  if (run === null || (!isUnfinished && request.emptyRequest === "run" && replies.isEmpty)) return taking(begin);
+  const mayBegin = !isUnfinished && view.queued.length === 0;
+  if (run === null || (mayBegin && request.emptyRequest === "run" && replies.isEmpty)) return taking(begin);
   for (const note of hearing.notes) request.note(note);
   return { is: "hydrate", uid: run.uid, added };
 }

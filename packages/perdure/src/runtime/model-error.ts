@@ -2,12 +2,13 @@ import { PerdureError } from "../protocol/errors.ts";
 
 /**
  * `MODEL_REFUSED`: the request as it is will never be taken (4xx, a missing key, a part that the provider cannot send), or the provider withheld
- * the answer. `MODEL_RATE_LIMITED`: 429. `MODEL_UNAVAILABLE`: 5xx, 408, 409, or no connection. `MODEL_TIMEOUT`: it was silent for longer than
+ * the answer. `MODEL_CONTEXT_TOO_LONG`: nor will this one, for its length. `MODEL_RATE_LIMITED`: 429. `MODEL_UNAVAILABLE`: 5xx, 408, 409, or no connection. `MODEL_TIMEOUT`: it was silent for longer than
  * `timeouts` allows. `MODEL_FAILED`: an error within the answer's stream. `MODEL_CUT`: the stream ended before the answer did.
  * `MODEL_UNREADABLE`: a part of the answer is not what the specification says.
  */
 export type ModelErrorCode =
   | "MODEL_REFUSED"
+  | "MODEL_CONTEXT_TOO_LONG"
   | "MODEL_RATE_LIMITED"
   | "MODEL_UNAVAILABLE"
   | "MODEL_TIMEOUT"

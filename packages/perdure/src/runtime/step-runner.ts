@@ -11,6 +11,7 @@ import type { DriverOptions } from "./driver-options.ts";
 import { Judge } from "./judge.ts";
 import type { KeyWait } from "./keys.ts";
 import { modelAttempt } from "./model-attempt.ts";
+import { ownAttempt } from "./own-step.ts";
 import { LeaseLostError } from "./run-log.ts";
 import { firedBy } from "./signals.ts";
 
@@ -60,6 +61,8 @@ export class StepRunner {
     switch (start.start) {
       case "model":
         return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start));
+      case "own":
+        return this.#run(start.step.path, true, ownAttempt(this.#options, this.#session, start.step));
       case "check":
         return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
       case "attempt":

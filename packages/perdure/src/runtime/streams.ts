@@ -1,7 +1,7 @@
 /** Which stream answers which request. */
 import type { RunAgentInput } from "../protocol/events.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
-import type { Posted, Run } from "../store/store.ts";
+import type { EventStore, Posted, Run } from "../store/store.ts";
 import { type Batches, Turns } from "./batches.ts";
 import { type Cursor, decodeCursor } from "./cursor.ts";
 import type { Engine } from "./engine.ts";
@@ -64,8 +64,18 @@ export class Streams {
     switch (meaning.is) {
       case "run":
         return of({ as: null, after: -1 });
-      case "leg":
-        return of({ as: null, after: run.head });
+      case "leg": {
+        const own = of({ as: null, after: run.head });
+        const waiting = await this.#waitingIn(run);
+        // Whoever asked for those may have gone, to answer what this leg goes on with.
+        return waiting ? { ...own, batches: this.#turns(run, own.batches, null, gone) } : own;
+      }
+      case "queue":
+      case "queued": {
+        const due = await this.#dueLeg(run);
+        const before = this.#follow({ run, as: null, after: null, due, until: "rest", gone });
+        return { batches: this.#turns(run, before, input.runId, gone), run: run.uid };
+      }
       case "rejoin":
       case "hydrate": {
         const known = await this.#legOf(run, input);
@@ -76,6 +86,29 @@ export class Streams {
       default:
         return meaning satisfies never;
     }
+  }
+
+  /**
+   * A run, and the turns that wait behind it, up to the one of the run id; null: up to the last. Where the thread comes to rest with questions
+   * the stream ends, for whoever reads it may have to answer them.
+   */
+  #turns(first: Run, begun: Batches, runId: string | null, gone: AbortSignal): Batches {
+    let run = first;
+    return new Turns(begun, async () => {
+      if (gone.aborted || this.#stopping.aborted) return null;
+      const now = await this.#engine.store.run(run.uid);
+      const own = runId === null ? null : await this.#legNamed(run, runId);
+      if (now === null || now.outcome === null || own?.uid === run.uid) return null;
+      const isMore = own !== null || (await this.#waitingIn(run));
+      const next = await this.#nextTurn(run, isMore, gone);
+      if (next === undefined) return null;
+      run = next;
+      return this.#follow({ run, as: null, after: -1, until: "rest", gone });
+    });
+  }
+
+  async #waitingIn({ tenant, subject, agent, thread }: Run): Promise<boolean> {
+    return thread !== null && (await this.#engine.store.queued({ tenant, subject, agent, thread })).length > 0;
   }
 
   /** A thread's stream: from a cursor on, through later turns; or a prelude and what is live. @returns null when there is no such thread */
@@ -168,9 +201,11 @@ export class Streams {
   }
 
   async #legOf(run: Run, input: RunAgentInput): Promise<number | null> {
-    const { tenant, subject, agent, thread } = run;
-    if (thread === null) return null;
-    return (await this.#engine.store.leg({ tenant, subject, agent, thread }, input.runId))?.leg ?? null;
+    return (await this.#legNamed(run, input.runId))?.leg ?? null;
+  }
+
+  async #legNamed({ tenant, subject, agent, thread }: Run, runId: string): ReturnType<EventStore["leg"]> {
+    return thread === null ? null : await this.#engine.store.leg({ tenant, subject, agent, thread }, runId);
   }
 
   #follow(options: Omit<FollowOptions, "stopping">): Batches {

@@ -10,11 +10,11 @@ import { anyOf } from "./signals.ts";
  * @throws what keeps them away: the run is given back then, and claimed again after a while
  */
 export async function toolsOfCalls(
-  { agent, stop, report, lease }: DriverOptions,
+  { agent, before, stop, report, lease }: DriverOptions,
   session: DriveSession,
 ): Promise<void> {
   const { loop } = agent;
-  if (loop.refresh === undefined || loop.next(session.state).next !== "calls") return;
+  if (loop.refresh === undefined || loop.next(session.state, before).next !== "calls") return;
   const either = anyOf(stop, session.signal);
   try {
     await orAborted(loop.refresh(either.signal), either.signal);

@@ -23,6 +23,7 @@ import type {
   Pruned,
   Query,
   Question,
+  Queued,
   Run,
   ThreadKey,
   ThreadView,
@@ -31,7 +32,7 @@ import type {
 } from "./store.ts";
 import * as transactions from "./transactions.ts";
 import { Refused, type Tx } from "./tx.ts";
-import { inboxOf, publicQuestion, publicRun } from "./views.ts";
+import { inboxOf, publicQuestion, publicRun, queuedOf } from "./views.ts";
 
 /** Entries read at once: enough to be quick, few enough that a long log does not stop the event loop. */
 const PAGE = 256;
@@ -77,6 +78,16 @@ export class EmbeddedStore implements EventStore {
     decide: (view: ThreadView) => M,
   ): Promise<Posted<M>> {
     return this.#transact("now", (tx) => transactions.post(tx, request, decide));
+  }
+
+  async queued(key: ThreadKey): Promise<readonly Queued[]> {
+    const { rows } = this.engine;
+    const threadId = rows.threadId(key);
+    return threadId === null ? [] : queuedOf(rows, threadId);
+  }
+
+  async dueThreads(): Promise<readonly ThreadKey[]> {
+    return this.engine.rows.dueThreads();
   }
 
   answer(answer: Answer): Promise<Answered> {

@@ -2,7 +2,18 @@ import type { Interrupt } from "../log/entries.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import { type Blob, blobsOf } from "./blobs.ts";
 import type { Tail } from "./chain.ts";
-import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
+import type {
+  AliasRow,
+  Appending,
+  InboxRow,
+  LogRow,
+  NewRun,
+  QuestionRow,
+  QueuedRow,
+  Rows,
+  RunChange,
+  RunRow,
+} from "./rows.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
 /** How to take back a change, and then those before it. */
@@ -26,6 +37,7 @@ export class MemoryRows implements Rows {
   readonly #aliases = new Map<number, Map<string, AliasRow>>();
   readonly #messages = new Map<number, Set<string>>();
   readonly #claims = new Map<string, Claim>();
+  readonly #queues = new Map<number, readonly QueuedRow[]>();
   #inboxRows = 0;
   #undo: Undo | null = null;
 
@@ -219,6 +231,32 @@ export class MemoryRows implements Rows {
       runId,
       this.inbox(runId).filter((one) => one.row !== row),
     );
+  }
+
+  addQueued(threadId: number, row: Omit<QueuedRow, "n">): void {
+    this.#inboxRows += 1;
+    this.#set(this.#queues, threadId, [...this.queued(threadId), { ...row, n: this.#inboxRows }]);
+  }
+
+  queued(threadId: number): readonly QueuedRow[] {
+    return this.#queues.get(threadId) ?? [];
+  }
+
+  dropQueued(threadId: number, n: number): void {
+    this.#set(
+      this.#queues,
+      threadId,
+      this.queued(threadId).filter((one) => one.n !== n),
+    );
+  }
+
+  dueThreads(): readonly ThreadKey[] {
+    const waiting = [...this.#queues].filter(([, queue]) => queue.length > 0).map(([threadId]) => threadId);
+    return waiting.flatMap((threadId) => {
+      const { tenant, subject, agent, thread, outcome } = this.newestRun(threadId) ?? { outcome: null };
+      if (outcome === null || thread === undefined || thread === null) return [];
+      return [{ tenant, subject, agent, thread }];
+    });
   }
 
   question(id: string): QuestionRow | null {

@@ -45,6 +45,15 @@ export interface InboxRow {
   readonly text: string;
 }
 
+/** A request that waits in its thread. */
+export interface QueuedRow {
+  readonly n: number;
+  readonly at: number;
+  readonly cancels: boolean;
+  /** JSON of a `LegRequest`. */
+  readonly text: string;
+}
+
 export interface QuestionRow {
   readonly n: number;
   readonly runId: number;
@@ -108,6 +117,13 @@ export interface Rows {
   addInbox(runId: number, row: Omit<InboxRow, "row">): void;
   inbox(runId: number): readonly InboxRow[];
   dropInbox(runId: number, row: number): void;
+
+  addQueued(threadId: number, row: Omit<QueuedRow, "n">): void;
+  /** In the order in which they came. */
+  queued(threadId: number): readonly QueuedRow[];
+  dropQueued(threadId: number, n: number): void;
+  /** Threads with something queued whose newest run is over. */
+  dueThreads(): readonly ThreadKey[];
 
   question(id: string): QuestionRow | null;
   /** Of a client tool's call. */

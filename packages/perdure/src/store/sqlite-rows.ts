@@ -4,7 +4,18 @@ import type { Path, Uid } from "../protocol/words.ts";
 import type { Blob } from "./blobs.ts";
 import type { Tail } from "./chain.ts";
 import { StoreDamagedError } from "./errors.ts";
-import type { AliasRow, Appending, InboxRow, LogRow, NewRun, QuestionRow, Rows, RunChange, RunRow } from "./rows.ts";
+import type {
+  AliasRow,
+  Appending,
+  InboxRow,
+  LogRow,
+  NewRun,
+  QuestionRow,
+  QueuedRow,
+  Rows,
+  RunChange,
+  RunRow,
+} from "./rows.ts";
 import { SqliteBlobs } from "./sqlite-blobs.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
 import { hasBlobs, PRUNABLE } from "./sqlite-schema.ts";
@@ -269,6 +280,43 @@ export class SqliteRows implements Rows {
 
   dropInbox(runId: number, row: number): void {
     this.#db.run("DELETE FROM inbox WHERE run = ? AND row = ?", runId, row);
+  }
+
+  addQueued(threadId: number, { at, cancels, text }: Omit<QueuedRow, "n">): void {
+    this.#db.run(
+      "INSERT INTO queue (thread_id, at, cancels, request) VALUES (?, ?, ?, ?)",
+      threadId,
+      at,
+      cancels ? 1 : 0,
+      text,
+    );
+  }
+
+  queued(threadId: number): readonly QueuedRow[] {
+    return this.#db.all("SELECT * FROM queue WHERE thread_id = ? ORDER BY n", threadId).map((row) => ({
+      n: numberOf(row, "n"),
+      at: numberOf(row, "at"),
+      cancels: flag(row, "cancels"),
+      text: textOf(row, "request"),
+    }));
+  }
+
+  dropQueued(threadId: number, n: number): void {
+    this.#db.run("DELETE FROM queue WHERE thread_id = ? AND n = ?", threadId, n);
+  }
+
+  dueThreads(): readonly ThreadKey[] {
+    return this.#db
+      .all(
+        `SELECT tenant, subject, agent, thread FROM threads WHERE id IN (SELECT thread_id FROM queue)
+          AND (SELECT outcome FROM runs WHERE thread_id = threads.id ORDER BY runs.id DESC LIMIT 1) IS NOT NULL`,
+      )
+      .map((row) => ({
+        tenant: textOf(row, "tenant"),
+        subject: textOf(row, "subject"),
+        agent: textOf(row, "agent"),
+        thread: textOf(row, "thread"),
+      }));
   }
 
   question(id: string): QuestionRow | null {

@@ -86,6 +86,12 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX claims_blobs ON claims (id) WHERE instr(output, char(10)) > 0;
   CREATE INDEX blobs_blobs ON blobs (id) WHERE instr(text, char(10)) > 0;
   `,
+  `
+  CREATE TABLE queue (
+    n INTEGER PRIMARY KEY AUTOINCREMENT, thread_id INTEGER NOT NULL, at REAL NOT NULL, cancels INTEGER NOT NULL, request TEXT NOT NULL
+  );
+  CREATE INDEX queue_thread ON queue (thread_id, n);
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;

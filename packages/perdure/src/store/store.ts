@@ -127,12 +127,23 @@ export function covers(closed: Closed, reply: Reply): boolean {
   return closed.status === reply.status && jsonEqual(closed.payload, reply.payload);
 }
 
+/** A request that waits for its turn in the thread: each becomes a run of its own. */
+export interface Queued {
+  /** Its row. */
+  readonly n: number;
+  /** It wants what was begun before it cancelled. */
+  readonly cancels: boolean;
+  readonly request: LegRequest;
+}
+
 /** What `decide` sees of a thread. Valid only while `decide` runs. */
 export interface ThreadView {
   /** The newest run. */
   readonly run: (Run & { readonly atRest: boolean; readonly legDue: boolean }) | null;
   /** Open questions and client calls of the newest run. */
   readonly open: readonly Interrupt[];
+  /** Requests that wait for the runs before them to end, in their order. */
+  readonly queued: readonly Queued[];
   /** The requested run id, if the thread knows it. `leg` is `null` until the driver has begun it. */
   readonly known: { readonly uid: Uid; readonly leg: number | null; readonly added: Added } | null;
   /** Whether the thread holds a user message of this id, by an earlier request. */
@@ -144,13 +155,24 @@ export interface ThreadView {
 /**
  * What a POST means. `answers` are to open questions of `uid`, taken all or none.
  *
- * - `run`: `first` begins with `run.started` and has the `leg.started` of this request.
+ * - `run`: `first` begins with `run.started` and has the `leg.started` of this request; `queued` is its row, if it has waited: the oldest of the
+ *   thread, and none may begin before it.
+ * - `queue`: the request waits until the run and those that wait already have ended; with `cancels`, all of those are cancelled. `queued`: it
+ *   waits already, and nothing is written.
  * - `leg`: the request becomes an inbox row, from which the driver begins the next leg.
  * - `rejoin`: of the leg that is open or due. `hydrate`: of the last one.
  * - `refuse`: nothing is written, but for a note of the `contested` answers on their rows.
  */
 export type Meaning =
-  | { readonly is: "run"; readonly first: readonly NewEntry[] }
+  | { readonly is: "run"; readonly first: readonly NewEntry[]; readonly queued?: number }
+  | {
+      readonly is: "queue";
+      readonly uid: Uid;
+      readonly answers: readonly Answer[];
+      readonly request: LegRequest;
+      readonly cancels: boolean;
+    }
+  | { readonly is: "queued"; readonly uid: Uid }
   | { readonly is: "leg"; readonly uid: Uid; readonly answers: readonly Answer[]; readonly request: LegRequest }
   | { readonly is: "rejoin"; readonly uid: Uid; readonly answers: readonly Answer[]; readonly added: Added }
   | { readonly is: "hydrate"; readonly uid: Uid; readonly added: Added }
@@ -307,6 +329,10 @@ export interface EventStore {
     request: { readonly key: ThreadKey; readonly runId: string; readonly owner: string },
     decide: (view: ThreadView) => M,
   ): Promise<Posted<M>>;
+  /** What waits in a thread, in its order. */
+  queued(key: ThreadKey): Promise<readonly Queued[]>;
+  /** Threads in which something waits and no run is unfinished: whoever sees them begins the next run, by `post`. The topic `claimable` tells of them. */
+  dueThreads(): Promise<readonly ThreadKey[]>;
   /** The inbox's way to close a question: the same compare-and-set. @throws PayloadTooLargeError when the payload is over 4 MiB */
   answer(answer: Answer): Promise<Answered>;
   /** @returns `finished`: too late, nothing was put; `none`: no such run @throws PayloadTooLargeError when the payload is over 4 MiB */

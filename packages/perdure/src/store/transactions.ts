@@ -4,7 +4,7 @@
  *
  * The numbers cite the invariants of `store.ts`.
  */
-import { checkRequest, type Fact, type NewEntry } from "../log/entries.ts";
+import { checkRequest, type Fact } from "../log/entries.ts";
 import { toJson } from "../protocol/json.ts";
 import { checkPayload } from "../protocol/payload.ts";
 import type { Uid } from "../protocol/words.ts";
@@ -44,7 +44,10 @@ export function append(tx: Tx, lease: Lease, batch: Batch): Appended {
   if (batch.claims !== undefined) for (const claim of batch.claims) moveClaim(tx, claim);
   if (batch.ends !== undefined) Object.assign(change, endLease(tx, run, batch.ends));
   if (Object.keys(change).length > 0) tx.rows.changeRun(run.id, change);
-  if (change.outcome !== undefined) wakeHeirs(tx, run.uid);
+  if (change.outcome !== undefined) {
+    wakeHeirs(tx, run.uid);
+    if (run.threadId !== null && tx.rows.queued(run.threadId).length > 0) tx.news.push("claimable");
+  }
   if (entries.length > 0) tx.news.push({ appendedTo: run.uid, seq: run.head + 1, at: tx.at, entries });
   return { is: "appended", head: run.head + entries.length, at: tx.at };
 }
@@ -145,7 +148,15 @@ export function post<M extends Meaning>(
   let lease: Lease | null = null;
   switch (meaning.is) {
     case "run":
-      lease = beginRun(tx, request, view, meaning.first);
+      lease = beginRun(tx, request, view, meaning);
+      break;
+    case "queue":
+      if (threadId === null || newest === null || meaning.uid !== newest.uid) {
+        throw misused(`run ${meaning.uid} is not the newest of its thread`);
+      }
+      enqueue(tx, threadId, newest, view, meaning);
+      break;
+    case "queued":
       break;
     case "leg":
     case "rejoin":
@@ -172,7 +183,7 @@ function beginRun(
   tx: Tx,
   { key, runId, owner }: { readonly key: ThreadKey; readonly runId: string; readonly owner: string },
   view: ThreadView,
-  first: readonly NewEntry[],
+  { first, queued }: Extract<Meaning, { is: "run" }>,
 ): Lease {
   const [start] = first;
   if (start?.kind !== "run.started") throw misused("a run begins with run.started");
@@ -180,6 +191,8 @@ function beginRun(
   if (view.run !== null && view.run.outcome === null)
     throw misused(`run ${view.run.uid} of the thread is not finished`);
   if (tx.rows.run(start.uid) !== null) throw misused(`run ${start.uid} exists`);
+  const [next, ...later] = view.queued;
+  if (next?.n !== queued) throw misused(`run ${start.uid} begins before what waits in its thread`);
   const lease = { uid: start.uid, epoch: 1, owner, until: tx.at + tx.leaseMs, span: tx.leaseMs };
   const run = tx.rows.addRun({
     ...key,
@@ -201,8 +214,36 @@ function beginRun(
   });
   const change = record(tx, run, first.map(stored));
   tx.rows.changeRun(run.id, change);
+  if (queued !== undefined && run.threadId !== null) tx.rows.dropQueued(run.threadId, queued);
+  const canceller = later.find(({ cancels }) => cancels);
+  if (canceller !== undefined) addInbox(tx, run, canceller.request.principal.subject, { kind: "cancel" });
   tx.news.push({ run: run.uid }, { thread: key });
   return lease;
+}
+
+/** The request waits, durably, for its turn. Its messages are the thread's from now on: sent again, they are no news. */
+function enqueue(
+  tx: Tx,
+  threadId: number,
+  run: RunRow,
+  view: ThreadView,
+  { request, answers, cancels }: Extract<Meaning, { is: "queue" }>,
+): void {
+  const { runId, messages, principal } = request;
+  if (view.known !== null || view.queued.some((other) => other.request.runId === runId)) {
+    throw misused(`run id ${runId} is known in its thread`);
+  }
+  checkRequest(request);
+  for (const message of messages) tx.rows.addMessage(threadId, message.id);
+  for (const one of answers) {
+    if (answer(tx, one).is !== "taken") throw misused(`question ${one.interrupt} is not open`);
+  }
+  tx.rows.addQueued(threadId, { at: tx.at, cancels, text: text(request) });
+  if (run.outcome !== null) tx.news.push("claimable");
+  else if (cancels) {
+    addInbox(tx, run, principal.subject, { kind: "cancel" });
+    wake(tx, run);
+  }
 }
 
 /** A leg, rejoin or hydrate of the newest run: its alias, its answers and, for a leg, its request. */
@@ -212,7 +253,7 @@ function goOn(
   run: RunRow,
   view: ThreadView,
   runId: string,
-  meaning: Extract<Meaning, { uid: Uid }>,
+  meaning: Extract<Meaning, { is: "leg" | "rejoin" | "hydrate" }>,
 ): void {
   const { added, leg } =
     meaning.is === "leg"

@@ -4,7 +4,7 @@ import type { Uid } from "../protocol/words.ts";
 import { StoreDamagedError } from "./errors.ts";
 import { readEntry } from "./log-rows.ts";
 import type { AliasRow, InboxRow, QuestionRow, Rows, RunRow } from "./rows.ts";
-import type { Inbox, Question, Run, ThreadView } from "./store.ts";
+import type { Inbox, Question, Queued, Run, ThreadView } from "./store.ts";
 
 /** The run without what only the store needs to know. */
 export function publicRun(row: RunRow): Run {
@@ -27,6 +27,7 @@ export function viewOf(
   return {
     run: newest === null ? null : { ...publicRun(newest), ...restOf(rows, at, newest) },
     open: newest === null ? [] : rows.openQuestions(newest.id).map(({ interrupt }) => interrupt),
+    queued: threadId === null ? [] : queuedOf(rows, threadId),
     known: alias === null ? null : knownLeg(rows, alias),
     hasMessage: (id) => threadId !== null && rows.hasMessage(threadId, id),
     closed(interrupt) {
@@ -35,6 +36,15 @@ export function viewOf(
       return question.closed;
     },
   };
+}
+
+/** @throws {@link StoreDamagedError} */
+export function queuedOf(rows: Rows, threadId: number): readonly Queued[] {
+  return rows.queued(threadId).map(({ n, cancels, text }) => {
+    const request = parseJson(text);
+    if (!isJsonObject(request)) throw new StoreDamagedError(`queue row ${n} cannot be read`);
+    return { n, cancels, request: parseRequest(request, { run: null, seq: null }) };
+  });
 }
 
 /** A run is at rest when nothing of it goes on without something from outside, and nothing has come in. */

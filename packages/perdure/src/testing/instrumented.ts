@@ -38,7 +38,13 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
     },
     settings: (run, path) => loop.settings(run, path),
     withInstructions: (other) => instrumentedLoop(loop.withInstructions(other), host),
-    next: (run) => loop.next(run),
+    next(run, before) {
+      const next = loop.next(run, before);
+      if (next.next !== "own") return next;
+      const { step } = next;
+      const body: Body = { run: run.run.uid, step: step.path, tool: step.name, phase: "own" };
+      return { next: "own", step: { ...step, run: (signal) => host.runs(body, () => step.run(signal)) } };
+    },
     asks: (step) => loop.asks(step),
     tool(name) {
       const tool = loop.tool(name);

@@ -11,9 +11,9 @@ export interface Body {
   readonly run: Uid | null;
   /** Null where a tool is asked before its step has begun. */
   readonly step: Path | null;
-  /** Null for the model. */
+  /** Null for the model; the name of a step of the loop's own. */
   readonly tool: string | null;
-  readonly phase: "model" | "approval" | "call" | "resume" | "reconcile";
+  readonly phase: "model" | "own" | "approval" | "call" | "resume" | "reconcile";
 }
 
 /** A place in a body. One that a body comes to again is the same place, the nth time. */

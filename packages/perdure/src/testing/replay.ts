@@ -83,7 +83,7 @@ class Replaying {
 
   async step(state: RunState, started: Fact<"step.started">): Promise<void> {
     const loop = this.#loop(state);
-    const next = loop.next(state);
+    const next = loop.next(state, this.before);
     const { path, step } = started;
     if (step === "model") {
       if (next.next !== "model" || next.path !== path) this.#decides(path, "asks the model", next);
@@ -92,12 +92,14 @@ class Replaying {
       const call = next.next === "calls" ? next.calls.find((one) => one.path === path) : undefined;
       if (call === undefined) return this.#decides(path, `calls ${started.name}`, next);
       await this.#call(state, started, call, loop.tool(started.name));
+    } else if (step === "custom" && (next.next !== "own" || next.step.path !== path)) {
+      this.#decides(path, `begins its own step ${started.name}`, next);
     }
   }
 
   /** How the run ended, where that was the agent's doing. */
   end(state: RunState, { outcome, error }: Fact<"run.finished">): void {
-    const next = this.#loop(state).next(state);
+    const next = this.#loop(state).next(state, this.before);
     if (outcome === "success" && next.next !== "finish") this.#decides("" as Path, "ends the run", next);
     const isOther = next.next !== "fail" || next.error.code !== error?.code;
     if (outcome === "failed" && isOther) this.#decides("" as Path, `fails (${error?.code ?? "without a word"})`, next);
@@ -116,7 +118,9 @@ class Replaying {
           ? `calls ${next.calls.map(({ name }) => name).join(", ")}`
           : next.next === "finish"
             ? "ends the run"
-            : `fails (${next.error.code})`;
+            : next.next === "own"
+              ? `begins its own step ${next.step.name}`
+              : `fails (${next.error.code})`;
     this.#differs(path, "decision", `then it ${did}, now it ${now}`);
   }
 

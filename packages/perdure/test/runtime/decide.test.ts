@@ -111,8 +111,10 @@ const withoutCut = someCalls.map((calls) =>
   calls.map((call) => (call.place === "cut" ? { ...call, place: "live" as const } : call)),
 );
 
-function startsOf(decision: Decision): readonly Exclude<Start, { start: "model" }>[] {
-  return decision.do === "start" ? decision.starts.flatMap((start) => (start.start === "model" ? [] : [start])) : [];
+function startsOf(decision: Decision): readonly Exclude<Start, { start: "model" | "own" }>[] {
+  return decision.do === "start"
+    ? decision.starts.flatMap((start) => (start.start === "model" || start.start === "own" ? [] : [start]))
+    : [];
 }
 const indexOf = ({ call }: { call: LoopCall }) => call.index;
 /** Whether a start runs a body, or asks about one. */

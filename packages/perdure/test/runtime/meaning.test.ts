@@ -1,8 +1,9 @@
 /** Every rule of what a POST means, as a table: the thread as it is, the request, and what comes of it. */
 import { describe, expect, test } from "vitest";
-import type { Added, Interrupt } from "../../src/log/entries.ts";
+import type { Added, Interrupt, LegRequest } from "../../src/log/entries.ts";
 import type { Message, RunAgentInput, UserMessage } from "../../src/protocol/events.ts";
 import type { Principal } from "../../src/protocol/words.ts";
+import type { Arrival } from "../../src/runtime/agent-definition.ts";
 import type { HearingPolicy } from "../../src/runtime/hearing.ts";
 import { meaning } from "../../src/runtime/meaning.ts";
 import type { Closed, Run, ThreadView } from "../../src/store/store.ts";
@@ -51,12 +52,18 @@ interface Thread {
   /** What the thread shows; by default what the request has of it. */
   readonly shown?: readonly Message[];
   readonly closed?: Readonly<Record<string, Partial<Closed>>>;
+  /** Run ids of the requests that wait, each with the message of its name. */
+  readonly queued?: readonly string[];
 }
 
-function viewOf({ run: newest, open = [], known, holds = [], closed = {} }: Thread): ThreadView {
+function viewOf({ run: newest, open = [], known, holds = [], closed = {}, queued = [] }: Thread): ThreadView {
   return {
     run: newest ?? null,
     open,
+    queued: queued.map((runId, n) => ({
+      ...{ n, cancels: false },
+      request: { ...nothing, runId, messages: [user(runId)] } as unknown as LegRequest,
+    })),
     known:
       known === undefined ? null : { uid: uid(known.uid ?? "U"), leg: 1, added: { ...nothing, ...withoutUid(known) } },
     hasMessage: (id) => holds.includes(id),
@@ -84,11 +91,15 @@ function mean(
   {
     by = ann,
     emptyRequest = "hydrate",
+    whileActive = "refuse",
+    whileParked = "refuse",
     policy = {},
     note = () => {},
   }: {
     by?: Principal;
     emptyRequest?: "hydrate" | "run";
+    whileActive?: Arrival;
+    whileParked?: Arrival;
     policy?: Partial<HearingPolicy>;
     note?: (what: string) => void;
   } = {},
@@ -100,7 +111,7 @@ function mean(
     },
     principal: by,
     shown: thread.shown ?? (input.messages ?? []).filter(({ id }) => thread.holds?.includes(id)),
-    emptyRequest,
+    ...{ emptyRequest, whileActive, whileParked },
     mayLand: () => false,
     note,
     isOurs: (id) => id.startsWith("U:"),
@@ -108,6 +119,61 @@ function mean(
     first: (added) => [{ kind: "memo", transformer: "added", value: added.messages.map(({ id }) => id) }],
   });
 }
+
+describe("a message that comes before the run before it has ended", () => {
+  const news = { messages: [user("u")] };
+
+  test.each([
+    ["a leg is open", { run: streaming }, "whileActive", "RUN_ACTIVE"],
+    ["a leg is due", { run: due }, "whileActive", "RUN_ACTIVE"],
+    ["questions are open", { run: resting, open: [question("I")] }, "whileParked", "INTERRUPTS_OPEN"],
+  ] as const)(
+    "while %s: refused, or waiting, with a cancel or without, as the agent says",
+    (_, thread, policy, code) => {
+      expect(mean(thread, news)).toMatchObject({ is: "refuse", status: 409, code });
+      const other = policy === "whileActive" ? "whileParked" : "whileActive";
+      expect(mean(thread, news, { [other]: "queue" })).toMatchObject({ is: "refuse", code });
+      for (const arrival of ["queue", "cancel-and-go"] as const) {
+        expect(mean(thread, news, { [policy]: arrival })).toMatchObject({
+          ...{ is: "queue", uid: "U", answers: [], cancels: arrival === "cancel-and-go" },
+          request: { runId: "r", messages: [{ id: "u" }], isBehind: true },
+        });
+      }
+    },
+  );
+
+  test("takes the answers that come with it, all or none", () => {
+    const thread = { run: resting, open: [question("I"), question("J")] };
+    const meant = mean(thread, { ...news, resume: [yes("I")] }, { whileParked: "queue" });
+    expect(meant).toMatchObject({ is: "queue", answers: [{ interrupt: "I" }] });
+    const bad = { interruptId: "J", status: "resolved" as const, payload: {} };
+    expect(mean(thread, { ...news, resume: [yes("I"), bad] }, { whileParked: "queue" })).toMatchObject({ status: 422 });
+    // With all of them answered nothing has to wait.
+    expect(mean(thread, { ...news, resume: [yes("I"), yes("J")] }, { whileParked: "queue" })).toMatchObject({
+      is: "leg",
+    });
+  });
+
+  test("waits behind what waits already, wherever the run is, and never overtakes it", () => {
+    for (const newest of [over, resting, streaming]) {
+      const thread = { run: newest, queued: ["before"] };
+      expect(mean(thread, news, { whileActive: "queue" })).toMatchObject({ is: "queue" });
+      expect(mean(thread, news)).toMatchObject({ is: "refuse", code: "RUN_ACTIVE" });
+      expect(mean(thread, {}, { emptyRequest: "run" }).is).toBe(newest === streaming ? "rejoin" : "hydrate");
+    }
+  });
+
+  test("that waits is the same request again, or another one under its run id", () => {
+    const thread = { run: streaming, queued: ["r"] };
+    expect(mean(thread, { messages: [user("r")] })).toMatchObject({ is: "queued", uid: "U" });
+    expect(mean(thread, { messages: [user("r", "else")] })).toMatchObject({ is: "refuse", code: "RUN_ID_REUSED" });
+  });
+
+  test("is refused where no driver will ever end the run", () => {
+    const aside = { ...goingOn, aside: "damaged" };
+    expect(mean({ run: aside }, news, { whileActive: "queue" })).toMatchObject({ is: "refuse", code: "RUN_ACTIVE" });
+  });
+});
 
 describe("1. a run id that the thread knows", () => {
   const recorded = { messages: [user("u")] };

@@ -628,6 +628,86 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
       });
     });
 
+    describe("requests that wait", () => {
+      const key = thread("t");
+      const waits = (runId: string, run: string, cancels = false) =>
+        post(store, key, runId, () => ({
+          ...{ is: "queue", uid: uid(run), answers: [], cancels },
+          request: request(runId, { messages: [says(`u of ${runId}`)] }),
+        }));
+      const goes = (runId: string, run: string, turn: number, queued?: number) =>
+        post(store, key, runId, () => ({
+          is: "run",
+          first: [started(run, key, { turn }), legStarted(1, request(runId, { messages: [says(`u of ${runId}`)] }))],
+          ...(queued !== undefined && { queued }),
+        }));
+      const waiting = async () => (await store.queued(key)).map(({ request: { runId } }) => runId);
+
+      test("keep their order, survive reopening, and their messages are the thread's from the beginning", async () => {
+        await begin(store, "u1", { key });
+        const { run, lease } = await waits("r2", "u1");
+        expect([run?.uid, lease]).toEqual([uid("u1"), null]);
+        await waits("r3", "u1");
+        await reopen();
+        expect(await waiting()).toEqual(["r2", "r3"]);
+        const seen = await look(store, key);
+        expect(seen.queued.map(({ request: { runId } }) => runId)).toEqual(["r2", "r3"]);
+        expect([seen.hasMessage("u of r2"), seen.known]).toEqual([true, null]);
+        expect(await store.queued(thread("another"))).toEqual([]);
+      });
+
+      test("are due when the run before them has ended, which is told, and become runs in their order", async () => {
+        const lease = await begin(store, "u1", { key });
+        await waits("r2", "u1");
+        await waits("r3", "u1");
+        expect(await store.dueThreads()).toEqual([]);
+        let told = 0;
+        store.watch("claimable", () => (told += 1));
+        await append(lease, [runFinished], { ends: parked });
+        await Promise.resolve();
+        expect(told).toBe(1);
+        expect(await store.dueThreads()).toEqual([key]);
+        const [first, second] = await store.queued(key);
+        await expect(goes("r9", "u9", 2)).rejects.toMatchObject({ code: "STORE_MISUSED" });
+        await expect(goes("r3", "u3", 2, second?.n)).rejects.toMatchObject({ code: "STORE_MISUSED" });
+        const begun = await goes("r2", "u2", 2, first?.n);
+        expect(begun).toMatchObject({ run: { uid: "u2", turn: 2 }, lease: { epoch: 1 } });
+        expect(await waiting()).toEqual(["r3"]);
+        expect(await store.dueThreads()).toEqual([]);
+        expect(await store.leg(key, "r2")).toEqual({ uid: "u2", leg: 1 });
+        await expect(goes("r2", "u4", 3, first?.n)).rejects.toMatchObject({ code: "STORE_MISUSED" });
+      });
+
+      test("cancel what was begun before them, if they want that, and what begins before them", async () => {
+        const lease = await begin(store, "u1", { key });
+        await append(lease, [], { ends: parked });
+        await waits("r2", "u1", true);
+        await waits("r3", "u1", true);
+        expect((await store.inbox(uid("u1"))).map(({ kind, by }) => [kind, by])).toEqual([
+          ["cancel", "ann"],
+          ["cancel", "ann"],
+        ]);
+        const claimed = await store.claim("w1");
+        expect(claimed?.uid).toBe("u1");
+        if (claimed !== null) await append(claimed, [runFinished], { taken: await take("u1"), ends: parked });
+        await goes("r2", "u2", 2, (await store.queued(key))[0]?.n);
+        expect((await store.inbox(uid("u2"))).map(({ kind }) => kind)).toEqual(["cancel"]);
+        expect(await store.queued(key)).toHaveLength(1);
+      });
+
+      test("leave nothing where they are not taken", async () => {
+        await begin(store, "u1", { key });
+        await waits("r2", "u1");
+        await expect(waits("r2", "u1")).rejects.toMatchObject({ code: "STORE_MISUSED" });
+        await expect(waits("r of u1", "u1")).rejects.toMatchObject({ code: "STORE_MISUSED" });
+        await expect(waits("r4", "another")).rejects.toMatchObject({ code: "STORE_MISUSED" });
+        expect(await waiting()).toEqual(["r2"]);
+        expect((await look(store, key)).hasMessage("u of r4")).toBe(false);
+        const again = await post(store, key, "r2", () => ({ is: "queued", uid: uid("u1") }));
+        expect([again.run?.uid, await waiting()]).toEqual(["u1", ["r2"]]);
+      });
+    });
+
     describe("business keys", () => {
       const name = { tenant: "acme", tool: "refund", key: '["refund",1]' };
       const claim = (run: string, to: "running" | "unknown" | "settled" | "released", output?: string) => ({
