@@ -1,14 +1,16 @@
 import { spawnSync } from "node:child_process";
+import { join } from "node:path";
 import type { McpServer as HotelDesk } from "@modelcontextprotocol/server";
 import { agent, createRuntime, memory } from "perdure";
 import { mcp } from "perdure/mcp";
+import { sqlite } from "perdure/sqlite";
 import { scriptedModel, toolContext } from "perdure/testing";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { z } from "zod";
 import { asking } from "../runtime/asking.ts";
 import { everything as everythingCommand } from "./commands.ts";
 import { Hotel } from "./hotel.ts";
-import { connected, everythingOverHttp, known, never } from "./servers.ts";
+import { connected, everythingOverHttp, folder, known, never } from "./servers.ts";
 
 const keyed = () => toolContext({ idempotencyKey: "k" });
 
@@ -205,5 +207,41 @@ describe("an agent whose server cannot be reached", () => {
     expect(said).toContain('"code":"TOOLS_UNAVAILABLE"');
     expect(said).not.toContain("/no/such/server");
     expect(reported).toMatchObject([{ message: expect.stringContaining("/no/such/server") }]);
+  });
+
+  it("keeps a run that has unfinished calls until the server is back, and then goes on with them", async () => {
+    const hotel = new Hotel();
+    const file = join(folder(), "runs.db");
+    const reported: unknown[] = [];
+    let isUp = true;
+    const deployed = () => {
+      const transport = () => {
+        if (!isUp) throw new Error("the hotel is closed");
+        return hotel.transport();
+      };
+      const model = scriptedModel([{ calls: [{ name: "book", input: { room: "12" } }] }, { text: "Done." }]);
+      const tools = [mcp({ transport, tools: { book: { approval: true } } })];
+      const runtime = createRuntime({
+        agents: [agent({ name: "traveller", model, tools })],
+        store: sqlite(file),
+        onError: (error) => reported.push(error),
+      });
+      onTestFinished(() => runtime.close());
+      return runtime;
+    };
+    const first = deployed();
+    const body = { threadId: "t", runId: "r", messages: [{ id: "u", role: "user", content: "Go." }] };
+    expect((await asking(first)("/agents/traveller", body)).text).toContain("Run book?");
+    await first.close();
+    isUp = false;
+    const ask = asking(deployed());
+    const [question] = (JSON.parse((await ask("/inbox")).text) as { interrupts: { id: string }[] }).interrupts;
+    const resume = [{ interruptId: question?.id, status: "resolved", payload: { approved: true } }];
+    const answering = ask("/agents/traveller", { threadId: "t", runId: "r2", messages: [], resume });
+    await vi.waitFor(() => expect(reported[0]).toMatchObject({ code: "TOOLS_UNAVAILABLE" }), { timeout: 30_000 });
+    expect(hotel.ledger).toEqual([]);
+    isUp = true;
+    expect((await answering).text).toContain("booked 12");
+    expect(hotel.ledger).toEqual(["book 12"]);
   });
 });

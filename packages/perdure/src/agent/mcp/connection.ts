@@ -50,11 +50,12 @@ export class Connection {
   /** @throws {@link McpConnectionError} */
   static async open(options: ConnectionOptions): Promise<{ connection: Connection; tools: readonly Tool[] }> {
     const { server, target, connectTimeout, onTools, onClose, onError } = options;
-    const transport = transportTo(target);
     const client = new Client(CLIENT, clientOptions(onTools, onError, Math.min(ERA_PROBE, connectTimeout / 2)));
     client.onerror = onError;
     const connection = new Connection(client, onError);
+    let transport: Transport | undefined;
     try {
+      transport = transportTo(target);
       await client.connect(transport, { timeout: connectTimeout });
       client.onclose = onClose;
       const { tools } = await client.listTools(undefined, { timeout: connectTimeout, cacheMode: "refresh" });
@@ -62,8 +63,9 @@ export class Connection {
     } catch (error) {
       client.onclose = () => {};
       await client.close().catch(() => {});
-      await transport.close().catch(() => {});
-      throw new McpConnectionError(server, error, "lastWords" in transport ? String(transport.lastWords) : "");
+      await transport?.close().catch(() => {});
+      const lastWords = transport !== undefined && "lastWords" in transport ? String(transport.lastWords) : "";
+      throw new McpConnectionError(server, error, lastWords);
     }
   }
 
