@@ -1,9 +1,10 @@
 // Define an agent.
 export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
+export { type AgentToolOptions, agentTool } from "./agent/agent-tool.ts";
 export type { AboutStep, StepSettings } from "./agent/loop.ts";
 export { ToolsUnavailableError } from "./agent/changing-tools.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
-export type { Agent, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
+export type { Agent, AgentTool, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
 
 // Define its tools.
 export type {

@@ -34,6 +34,8 @@ export interface ShownRun {
   readonly aside: string | null;
   /** Its frames are gone. */
   readonly pruned: boolean;
+  /** The run that it is a child of, and the step there. */
+  readonly parent: Run["parent"];
 }
 
 /** One run, and what its row and its log do not say. */
@@ -74,7 +76,7 @@ export async function showRun(store: EventStore, run: Run, now: number): Promise
   const key = rests ? run.waitsForKey : null;
   return {
     ...{ uid, agent, thread, turn, labels, createdAt, updatedAt, head, leg, legOpen, state, outcome, aside },
-    pruned: run.pruned !== null,
+    ...{ pruned: run.pruned !== null, parent: run.parent },
     waitsFor: rests ? await waitsFor(store, run) : null,
     wakesAt: rests ? run.readyAt : null,
     waitsForKey: key === null ? null : { tool: key.tool, key: key.key },

@@ -130,6 +130,7 @@ const frameRef = z.discriminatedUnion("of", [
     without: object({ path, n: count }).exactOptional(),
     withdrawn: list(z.string()).exactOptional(),
   }),
+  /** One frame of a child; or several deltas of one block, as one. */
   object({ of: z.literal("CHILD"), uid, from: count, to: count }),
 ]);
 
@@ -283,7 +284,8 @@ const factSchema = z.discriminatedUnion("kind", [
 ]);
 
 const eventFrame = object({ kind: z.literal("frame"), path, event });
-const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef });
+/** `shown`: what a child has shown at a `CHILD` reference. It is kept in the child's log alone; whoever loads this one puts it in. */
+const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef, shown: event.exactOptional() });
 
 /** What a request added: its new messages, results of client tools, answers. */
 export type Added = z.output<typeof addedSchema>;
@@ -318,7 +320,9 @@ export type Entry = NewEntry & { readonly seq: number; readonly at: number };
 export function entryAt(entry: NewEntry, seq: number, at: number): Entry {
   if (entry.kind !== "frame") return { ...entry, seq, at };
   const { kind, path } = entry;
-  return "event" in entry ? { kind, path, event: entry.event, seq, at } : { kind, path, ref: entry.ref, seq, at };
+  if ("event" in entry) return { kind, path, event: entry.event, seq, at };
+  const { ref, shown } = entry;
+  return shown === undefined ? { kind, path, ref, seq, at } : { kind, path, ref, shown, seq, at };
 }
 
 /** Where an entry stands. */
@@ -368,6 +372,10 @@ export interface Encoded {
  */
 export function encodeEntry(entry: NewEntry): Encoded {
   // What the shape check lets through is JSON as it stands.
+  if ("shown" in entry) {
+    const { shown: _, ...kept } = entry;
+    return { entry, text: encodeEntry(kept).text };
+  }
   if (isPlainFrame(entry)) return encoded(entry, entry);
   const plain = toJson(entry, `entry ${entry.kind}`);
   return encoded(

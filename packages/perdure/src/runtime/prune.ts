@@ -18,7 +18,7 @@ export class PruneRefusedError extends PerdureError {
   override readonly name = "PruneRefusedError";
   constructor(
     readonly run: Uid,
-    override readonly code: "RUN_NOT_FOUND" | "RUN_UNFINISHED" | "RUN_SET_ASIDE" | "RUN_DRIVEN" | "TRANSCRIPT_UNEQUAL",
+    override readonly code: "RUN_NOT_FOUND" | "RUN_UNFINISHED" | "RUN_SET_ASIDE" | "RUN_DRIVEN" | "RUN_SHOWN" | "TRANSCRIPT_UNEQUAL",
     why: string,
   ) {
     super(code, `run ${run} is not pruned: ${why}`);
@@ -54,6 +54,8 @@ export async function prune(store: EventStore, threads: Threads, uid: Uid): Prom
     const pruned = await store.prune(uid, state.head, transcript);
     switch (pruned) {
       case "pruned":
+        await pruneChildren(store, threads, uid);
+        return pruned;
       case "already":
         return pruned;
       case "driven":
@@ -64,12 +66,27 @@ export async function prune(store: EventStore, threads: Threads, uid: Uid): Prom
         );
       case "unfinished":
         throw unfinished(uid);
+      case "shown":
+        throw new PruneRefusedError(
+          uid,
+          "RUN_SHOWN",
+          `run ${run.parent?.uid} shows it, of which it is a child; prune that one, and this one goes with it`,
+        );
       case "moved":
       case "none":
         continue;
       default:
         pruned satisfies never;
     }
+  }
+}
+
+/** Children have ended before their parent has. One that is left here, because this process dies, is an ordinary run that can be pruned. */
+async function pruneChildren(store: EventStore, threads: Threads, uid: Uid): Promise<void> {
+  for (let next: string | null | undefined; next !== null; ) {
+    const page = await store.runs({ tenant: null, parent: uid, ...(next !== undefined && { after: next }) });
+    for (const child of page.items) if (child.aside === null) await prune(store, threads, child.uid);
+    next = page.next;
   }
 }
 

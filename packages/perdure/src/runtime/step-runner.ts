@@ -1,11 +1,13 @@
 /** Starts steps. Each body runs beside the driver, which is woken when it has ended. */
+import type { Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
-import type { LoopCall } from "./agent-definition.ts";
+import { isAgentTool, type LoopCall } from "./agent-definition.ts";
 import { Cancelled } from "./attempt-outcome.ts";
 import { CallGate } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
 import { CallRunner } from "./call-runner.ts";
-import type { Start } from "./decide.ts";
+import { ChildRunner } from "./child-runner.ts";
+import type { Start, StartAttempt } from "./decide.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { Judge } from "./judge.ts";
@@ -18,6 +20,8 @@ interface Live {
   readonly abort: AbortController;
   /** Whether a cancel ends it at once: what it does cannot be half done. */
   readonly isHarmless: boolean;
+  /** Another run does it. */
+  readonly isFollowing: boolean;
   done: Promise<void>;
 }
 
@@ -30,6 +34,7 @@ export class StepRunner {
   readonly disagreed = new Set<Path>();
   /** Calls whose key somebody else had when this driver looked last. */
   readonly held = new Map<Path, KeyWait>();
+  readonly children: ChildRunner;
   readonly #live = new Map<Path, Live>();
   readonly #options: DriverOptions;
   readonly #session: DriveSession;
@@ -50,6 +55,7 @@ export class StepRunner {
     this.#calls = new CallRunner(options, session, notes);
     this.#gate = new CallGate(options, session, notes, (call, how) => this.#calls.settle(call, how));
     this.#judge = new Judge(options, session, notes, this.#calls);
+    this.children = new ChildRunner(options, session, this.#calls);
   }
 
   get live(): ReadonlySet<Path> {
@@ -62,8 +68,14 @@ export class StepRunner {
         return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start.path));
       case "check":
         return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
-      case "attempt":
-        return this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
+      case "attempt": {
+        const tool = this.#options.agent.loop.tool(start.call.name);
+        return isAgentTool(tool)
+          ? this.#run(start.call.path, false, (signal) => this.children.begin(start.call, tool, editedIn(start), signal), true)
+          : this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
+      }
+      case "child":
+        return this.#run(start.call.path, false, (signal) => this.children.follow(start.call, signal), true);
       case "agree":
         return this.#runCall(start.call, () => this.#gate.agree(start.call));
       case "judge":
@@ -78,8 +90,14 @@ export class StepRunner {
     }
   }
 
-  /** Model calls, reads and idempotent calls stop now; a write goes on. */
+  /** Whether all that runs here are other runs, which are followed. */
+  get onlyFollows(): boolean {
+    return this.#live.size > 0 && [...this.#live.values()].every(({ isFollowing }) => isFollowing);
+  }
+
+  /** Model calls, reads and idempotent calls stop now; a write goes on; children are told. */
   abortForCancel(): void {
+    this.children.lookAgain();
     for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new Cancelled());
   }
 
@@ -107,9 +125,9 @@ export class StepRunner {
     this.#run(call.path, this.#options.agent.loop.tool(call.name)?.effect !== "write", body);
   }
 
-  #run(path: Path, isHarmless: boolean, body: (signal: AbortSignal) => Promise<void>): void {
+  #run(path: Path, isHarmless: boolean, body: (signal: AbortSignal) => Promise<void>, isFollowing = false): void {
     const abort = new AbortController();
-    const live: Live = { abort, isHarmless, done: Promise.resolve() };
+    const live: Live = { abort, isHarmless, isFollowing, done: Promise.resolve() };
     this.#live.set(path, live);
     const stop = firedBy(abort, this.#session.signal);
     live.done = body(stop.signal)
@@ -126,4 +144,8 @@ export class StepRunner {
         this.#session.wake();
       });
   }
+}
+
+function editedIn(start: StartAttempt): Json | undefined {
+  return "edited" in start ? start.edited : undefined;
 }

@@ -22,6 +22,10 @@ export function hasBlobs(column: (typeof BLOB_COLUMNS)[number][1]): string {
 /** Runs that are over and have their frames; as in its index. */
 export const PRUNABLE = "outcome IS NOT NULL AND pruned IS NULL AND aside IS NULL";
 
+/** Whose frames no other run's refer to. */
+export const UNSHOWN =
+  "(parent IS NULL OR NOT EXISTS (SELECT 1 FROM runs AS shows WHERE shows.uid = runs.parent AND shows.pruned IS NULL))";
+
 /**
  * Version n is reached by the n-th text. A text that was released never changes: files in the field were made by it.
  *
@@ -85,6 +89,11 @@ const MIGRATIONS: readonly string[] = [
   CREATE INDEX answers_blobs ON questions (n) WHERE instr(closed, char(10)) > 0;
   CREATE INDEX claims_blobs ON claims (id) WHERE instr(output, char(10)) > 0;
   CREATE INDEX blobs_blobs ON blobs (id) WHERE instr(text, char(10)) > 0;
+  `,
+  `
+  ALTER TABLE runs ADD COLUMN parent TEXT;
+  ALTER TABLE runs ADD COLUMN parent_path TEXT;
+  CREATE INDEX runs_parent ON runs (parent, id) WHERE parent IS NOT NULL;
   `,
 ];
 
