@@ -59,7 +59,7 @@ export function agentTool<I extends Schema = Schema<Task>, S = Json>(
   of: Agent,
   options: AgentToolOptions<I, S> = {},
 ): AgentTool {
-  const { name = of.name, description = of.description ?? "", message, input, ...rest } = options;
+  const { name = of.name, description = of.description ?? "", input, message: _, ...rest } = options;
   const schema: Schema = input ?? TASK;
   const tool = erase({
     ...(rest as Partial<ToolDefinition>),
@@ -75,7 +75,7 @@ export function agentTool<I extends Schema = Schema<Task>, S = Json>(
     async messageFor(given: Json): Promise<UserMessage["content"]> {
       const validated = await validate(schema, given);
       if (!validated.ok) throw new HandlerError(`the arguments of \`${name}\` do not fit`, { applied: "no" });
-      if (message !== undefined) return asContent(message(validated.value as Infer<I>), name);
+      if (options.message !== undefined) return asContent(options.message(validated.value as Infer<I>), name);
       return input === undefined ? (validated.value as Task).task : JSON.stringify(given);
     },
   });

@@ -122,7 +122,11 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   const engine = new Engine({
     ...sources,
     pruneAfter: options.prune && parseDuration(options.prune.after, "prune.after of createRuntime"),
-    ...{ store: options.store ?? memory(), agents: withCalledAgents(agents), report: (error, run) => report(error, run) },
+    ...{
+      store: options.store ?? memory(),
+      agents: withCalledAgents(agents),
+      report: (error, run) => report(error, run),
+    },
   });
   const streams = new Streams(engine, closing.signal, options.disconnectGrace);
   const app = new Hono<Env>();

@@ -13,8 +13,13 @@ import { isJsonObject, type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { FrameRef } from "./entries.ts";
 import { INTERRUPT_EVENT } from "./interrupts.ts";
-import type { RenderSource } from "./render.ts";
-import type { ShownChild } from "./run-state.ts";
+import type { Announced, ShownChild } from "./run-state.ts";
+
+/** The parent, before a frame of its child's. */
+interface Shows {
+  readonly held: { readonly messages: readonly Message[] };
+  readonly subagents: { get(id: string): Announced | undefined };
+}
 
 export type ChildRef = Extract<FrameRef, { of: "CHILD" }>;
 
@@ -38,11 +43,7 @@ export function isShownOfChild({ type }: AGUIEvent): boolean {
 }
 
 /** What a child has shown, as its parent shows it. */
-export function childEvent(
-  { held, subagents }: Pick<RenderSource, "held" | "subagents">,
-  shown: AGUIEvent,
-  uid: Uid,
-): AGUIEvent {
+export function childEvent({ held, subagents }: Shows, shown: AGUIEvent, uid: Uid): AGUIEvent {
   switch (shown.type) {
     case "MESSAGES_SNAPSHOT":
       return event("MESSAGES_SNAPSHOT", { messages: withChilds(held.messages, shown.messages, uid, subagents) });
@@ -61,7 +62,7 @@ function withChilds(
   messages: readonly Message[],
   childs: readonly Message[],
   uid: Uid,
-  subagents: RenderSource["subagents"],
+  subagents: Shows["subagents"],
 ): readonly Message[] {
   const now = new Map(childs.map((message) => [message.id, message]));
   return messages.flatMap((message): readonly Message[] => {
@@ -74,7 +75,7 @@ function withChilds(
 }
 
 /** Whether what a subagent has made is a child's work, or that of one which it has begun. */
-function isWork(subagent: string | undefined, uid: Uid, subagents: RenderSource["subagents"]): boolean {
+function isWork(subagent: string | undefined, uid: Uid, subagents: Shows["subagents"]): boolean {
   const seen = new Set<string>();
   for (let id = subagent; id !== undefined && !seen.has(id); id = subagents.get(id)?.started.parentSubagentRunId) {
     if (id === uid) return true;

@@ -372,7 +372,7 @@ export interface Encoded {
  */
 export function encodeEntry(entry: NewEntry): Encoded {
   // What the shape check lets through is JSON as it stands.
-  if ("shown" in entry) {
+  if (entry.kind === "frame" && "shown" in entry) {
     const { shown: _, ...kept } = entry;
     return { entry, text: encodeEntry(kept).text };
   }

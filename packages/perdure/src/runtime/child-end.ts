@@ -1,7 +1,7 @@
 import type { ChildLog } from "../log/child-log.ts";
 import type { StepEnd } from "../log/entries.ts";
-import { modelOutput } from "../log/model-output.ts";
 import type { RunState } from "../log/fold.ts";
+import { modelOutput } from "../log/model-output.ts";
 import type { Json } from "../protocol/json.ts";
 
 /**

@@ -17,33 +17,22 @@ import type { RunState } from "../log/fold.ts";
 import { brokenLog } from "../log/log-error.ts";
 import { render } from "../log/render.ts";
 import { editedArguments } from "../log/tool-result.ts";
-import type { AGUIEvent, UserMessage, Interrupt as WireInterrupt } from "../protocol/events.ts";
+import type { AGUIEvent, UserMessage } from "../protocol/events.ts";
 import { event } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import { hasCall, hasSubagent, isAnswered } from "../protocol/verify.ts";
 import type { Path, RecordedError, Uid } from "../protocol/words.ts";
-import type { Run } from "../store/store.ts";
 import type { Agent, AgentTool, LoopCall } from "./agent-definition.ts";
 import { recordedError } from "./attempt-outcome.ts";
 import { startedEntry } from "./call-entries.ts";
 import type { CallRunner } from "./call-runner.ts";
-import { childUid, firstEntriesOfChild } from "./child-start.ts";
 import { childEnd } from "./child-end.ts";
+import { childUid, firstEntriesOfChild } from "./child-start.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { intake } from "./intake.ts";
 import { childRefusal } from "./lineage.ts";
-
-/** A child at rest, as far as its parent has read it. */
-export interface RestingChild {
-  readonly uid: Uid;
-  readonly head: number;
-  /** It goes on by itself, when a timer rings or a key comes free. */
-  readonly goesOn: boolean;
-  /** What it, and its own children, ask. */
-  readonly interrupts: readonly WireInterrupt[];
-  readonly needsOperator: boolean;
-}
+import { type RestingChild, restingChild, rests } from "./resting-child.ts";
 
 type ChildFrame = Extract<Frame, { ref: unknown }> & { readonly ref: ChildRef; readonly shown: AGUIEvent };
 
@@ -84,7 +73,15 @@ export class ChildRunner {
       () => [
         ...(step === undefined ? [startedEntry(call, "child", tool)] : []),
         {
-          ...{ kind: "step.attempt", path: call.path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
+          ...{
+            kind: "step.attempt",
+            path: call.path,
+            n: 1,
+            epoch: session.epoch,
+            phase: "call",
+            key: null,
+            deadline: null,
+          },
           ...(edited !== undefined && { edited }),
         },
         announced(session.state, call, tool.agent),
@@ -144,7 +141,11 @@ export class ChildRunner {
       return true;
     }
     if (log.head >= 0 && log.state.finished !== null) {
-      this.#finish(call, child, childEnd(log, session.state.cancelled, (o) => this.#accepted(call, o)));
+      this.#finish(
+        call,
+        child,
+        childEnd(log, session.state.cancelled, (o) => this.#accepted(call, o)),
+      );
       return true;
     }
     // Nobody drives it any more: its row cannot be trusted, or it was never there.
@@ -152,7 +153,8 @@ export class ChildRunner {
       this.#finish(call, child, failed(unreadable(uid)));
       return true;
     }
-    if (session.state.cancelled || !rests(row, this.#options.now()) || row.head !== log.head || child.isStale) return false;
+    if (session.state.cancelled || !rests(row, this.#options.now()) || row.head !== log.head || child.isStale)
+      return false;
     this.resting.set(call.path, restingChild(row, log.state));
     return true;
   }
@@ -189,7 +191,11 @@ export class ChildRunner {
       const shown = render(session.state, frame);
       const { messages } = session.state;
       // Of what is not its own it says nothing: where its own is as it was, there is nothing to show.
-      if (shown.type === "MESSAGES_SNAPSHOT" && jsonEqual(shown.messages as unknown as Json, messages as unknown as Json)) return;
+      if (
+        shown.type === "MESSAGES_SNAPSHOT" &&
+        jsonEqual(shown.messages as unknown as Json, messages as unknown as Json)
+      )
+        return;
     }
     this.#open(call);
     session.add([frame]);
@@ -340,17 +346,4 @@ function failed(error: RecordedError): StepEnd {
 
 function unreadable(uid: Uid): RecordedError {
   return { code: "SUBAGENT_UNREADABLE", message: `the log of run ${uid}, which was to do it, cannot be read` };
-}
-
-function rests({ owner, readyAt }: Run, now: number): boolean {
-  return owner === null && (readyAt === null || readyAt > now);
-}
-
-function restingChild({ uid, head }: Run, { leg, lastLeg }: RunState): RestingChild {
-  const outcome = leg === null ? lastLeg?.finished.outcome : undefined;
-  const interrupts = outcome?.type === "interrupt" ? outcome.interrupts : [];
-  return {
-    ...{ uid, head, goesOn: leg !== null, needsOperator: outcome?.type === "error" },
-    interrupts: interrupts.map((asked) => (asked.subagentRunId === undefined ? { ...asked, subagentRunId: uid } : asked)),
-  };
 }

@@ -20,7 +20,9 @@ export function childUid(parent: Uid, path: Path): Uid {
 
 /** The children that a run has begun. */
 export function childUids({ run, steps }: RunState): readonly Uid[] {
-  return [...steps.values()].flatMap(({ started: { step, path } }) => (step === "child" ? childUid(run.uid, path) : []));
+  return [...steps.values()].flatMap(({ started: { step, path } }) =>
+    step === "child" ? childUid(run.uid, path) : [],
+  );
 }
 
 /**
@@ -35,7 +37,8 @@ export function firstEntriesOfChild(
 ): readonly NewEntry[] {
   const uid = childUid(parent.run.uid, path);
   const root = "" as Path;
-  const state = agent.state === undefined ? {} : toJson(agent.state.initial(), `initial state of agent "${agent.name}"`);
+  const state =
+    agent.state === undefined ? {} : toJson(agent.state.initial(), `initial state of agent "${agent.name}"`);
   const principal: Principal = parent.request?.principal ?? { ...parent.run.owner, scopes: [] };
   return [
     {
@@ -46,7 +49,14 @@ export function firstEntriesOfChild(
       ...{ kind: "leg.started", leg: 1, runId: `${uid}.1` },
       request: {
         ...{ runId: `${uid}.1`, messages: [{ id: `${uid}:asked`, role: "user", content: asked }] },
-        ...{ results: [], resume: [], tools: [], context: parent.request?.context ?? [], state: {}, forwardedProps: null },
+        ...{
+          results: [],
+          resume: [],
+          tools: [],
+          context: parent.request?.context ?? [],
+          state: {},
+          forwardedProps: null,
+        },
         ...{ principal, protocolVersion: PROTOCOL_VERSION },
       },
     },

@@ -140,7 +140,9 @@ class Driver {
     if (!suspected) suspects.leave(lease.uid);
     const isFree = !suspected || suspects.take(lease.uid, wake);
     // What only writes down is nobody's risk.
-    const may = isFree ? starts : starts.filter(({ start }) => start === "settle" || start === "leave" || start === "child");
+    const may = isFree
+      ? starts
+      : starts.filter(({ start }) => start === "settle" || start === "leave" || start === "child");
     for (const start of may) await this.#steps.start(start);
     if (may.length > 0) return;
     const expiries = [...state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);

@@ -18,7 +18,13 @@ export class PruneRefusedError extends PerdureError {
   override readonly name = "PruneRefusedError";
   constructor(
     readonly run: Uid,
-    override readonly code: "RUN_NOT_FOUND" | "RUN_UNFINISHED" | "RUN_SET_ASIDE" | "RUN_DRIVEN" | "RUN_SHOWN" | "TRANSCRIPT_UNEQUAL",
+    override readonly code:
+      | "RUN_NOT_FOUND"
+      | "RUN_UNFINISHED"
+      | "RUN_SET_ASIDE"
+      | "RUN_DRIVEN"
+      | "RUN_SHOWN"
+      | "TRANSCRIPT_UNEQUAL",
     why: string,
   ) {
     super(code, `run ${run} is not pruned: ${why}`);

@@ -71,7 +71,12 @@ export class StepRunner {
       case "attempt": {
         const tool = this.#options.agent.loop.tool(start.call.name);
         return isAgentTool(tool)
-          ? this.#run(start.call.path, false, (signal) => this.children.begin(start.call, tool, editedIn(start), signal), true)
+          ? this.#run(
+              start.call.path,
+              false,
+              (signal) => this.children.begin(start.call, tool, editedIn(start), signal),
+              true,
+            )
           : this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
       }
       case "child":

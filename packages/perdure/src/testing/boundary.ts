@@ -22,7 +22,8 @@ export function stepNames({ runs, logs, children }: Ended): StepNames {
   });
   for (const { run, log } of children) {
     for (const entry of log) {
-      if (entry.kind === "step.started") tools.set(`${run.uid} ${entry.path}`, entry.step === "model" ? null : entry.name);
+      if (entry.kind === "step.started")
+        tools.set(`${run.uid} ${entry.path}`, entry.step === "model" ? null : entry.name);
     }
   }
   return (run, path) => {

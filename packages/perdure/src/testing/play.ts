@@ -374,7 +374,9 @@ class Play<W> {
   async #cancel(): Promise<void> {
     for (let tries = 0; tries < TRIES; tries++) {
       const life = await this.#alive();
-      const posted = life.fetch(`http://localhost/runs/${(await newestOf(life.mortal.below))?.uid}/cancel`, { method: "POST" });
+      const posted = life.fetch(`http://localhost/runs/${(await newestOf(life.mortal.below))?.uid}/cancel`, {
+        method: "POST",
+      });
       const status = await posted.then(
         (response) => response.status,
         () => null,

@@ -1,12 +1,14 @@
 /** Agents as tools of agents: each call is a run of its own, shown by its parent. */
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { agentTool } from "../../src/agent/agent-tool.ts";
 import { agent } from "../../src/agent/agent.ts";
+import { agentTool } from "../../src/agent/agent-tool.ts";
 import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
+import { fold } from "../../src/log/fold.ts";
 import { matrixOf } from "../../src/testing/crash-matrix.ts";
-import { suspend } from "../../src/tool/outcome.ts";
+import { sqliteDisk } from "../../src/testing/outside.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
+import { suspend } from "../../src/tool/outcome.ts";
 import { tool } from "../../src/tool/tool.ts";
 import { quietClient } from "../protocol/published-client.ts";
 import { played, type Story, staged, type World } from "./world.ts";
@@ -51,9 +53,9 @@ function clerk(world: World) {
         : { applied: "no" as const },
   });
   const model = scriptedModel(({ turn, lastUserText: order }) => {
-    if (turn === 0) return { text: "On it.", reasoning: "Hm.", calls: [{ name: "refund", input: { order } }] };
+    if (turn === 0) return { reasoning: "Hm.", text: `${order}!`, calls: [{ name: "refund", input: { order } }] };
     if (turn === 1) return { calls: [{ name: "survey", input: { order } }] };
-    return { text: `Refunded ${order}, and asked.` };
+    return { text: `Refunded ${order}.` };
   });
   return agent({ name: "clerk", description: "Refunds an order.", model, tools: [refund, survey] });
 }
@@ -61,7 +63,16 @@ function clerk(world: World) {
 const answers: Story["answers"] = [
   { kind: "approval", reply: { status: "resolved", payload: { approved: true } } },
   { kind: "suspension", reply: { status: "resolved", payload: { stars: 4 } } },
-  { kind: "unknown-write", reply: (q, { world }) => ({ status: "resolved", payload: { did: world.count(`refund ${(q.input as { order: string }).order}`) > 0 ? "yes" : "no", output: { refunded: "A-1" } } as never }) },
+  {
+    kind: "unknown-write",
+    reply: (q, { world }) => ({
+      status: "resolved",
+      payload: {
+        did: world.count(`refund ${(q.input as { order: string }).order}`) > 0 ? "yes" : "no",
+        output: { refunded: "A-1" },
+      } as never,
+    }),
+  },
 ];
 
 const one: Story = {
@@ -70,7 +81,7 @@ const one: Story = {
     agent({
       name: "desk",
       model: scriptedModel(({ turn }) =>
-        turn === 0 ? { text: "I ask the clerk.", calls: [{ name: "clerk", input: { task: "A-1" } }] } : { text: "Done." },
+        turn === 0 ? { calls: [{ name: "clerk", input: { task: "A-1" } }] } : { text: "Done." },
       ),
       tools: [agentTool(clerk(world))],
     }),
@@ -83,26 +94,50 @@ const two: Story = {
     agent({
       name: "desk",
       model: scriptedModel(({ turn }) =>
-        turn === 0
-          ? { calls: ["A-1", "B-2"].map((task) => ({ name: "clerk", input: { task } })) }
-          : { text: "Done." },
+        turn === 0 ? { calls: ["A-1", "B-2"].map((task) => ({ name: "clerk", input: { task } })) } : { text: "Done." },
       ),
       tools: [agentTool(clerk(world))],
     }),
   answers,
 };
 
+/** Many plays, on whatever machine. */
+const LONG = 600_000;
+
 describe.each([one, two])("$name", (story) => {
-  test("ends, and its client holds what the log says", async () => {
+  test("ends, and each run of it has ended well", async () => {
     const ended = await played(story);
     expect(ended.reported).toEqual([]);
     expect(ended.runs).toMatchObject([{ outcome: "success", aside: null }]);
-    expect(ended.children.every(({ run }) => run.outcome === "success")).toBe(true);
-  });
-
-  test("ends the same when its process dies at any commit, or anywhere in a body", async () => {
-    const report = await matrixOf(staged(story));
-    expect(report.findings, report.table()).toEqual([]);
-    expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
+    expect(ended.children.map(({ run }) => run.outcome)).toEqual(story === one ? ["success"] : ["success", "success"]);
+    expect(ended).toMatchObject({ openQuestions: 0, inbox: 0, deaths: [] });
+    const { messages, committed } = fold(ended.logs.flat());
+    expect(normaliseTranscript(ended.client)).toEqual(normaliseTranscript({ messages, state: committed }));
   });
 });
+
+test(
+  "it ends the same when its process dies at any commit of caller and sub-agent, or anywhere in a body",
+  async () => {
+    const { commits, visits } = await played(one);
+    const report = await matrixOf(staged(one));
+    expect(report.findings, report.table()).toEqual([]);
+    expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
+    expect(report.cuts).toBeGreaterThanOrEqual(
+      2 * commits.length + visits.reduce((sum, { times }) => sum + times, 0) - 4,
+    );
+  },
+  LONG,
+);
+
+test(
+  "so do two side by side, and one over SQLite",
+  async () => {
+    const both = await matrixOf(staged(two), { limit: 40 });
+    expect(both.findings, both.table()).toEqual([]);
+    const onDisk = await matrixOf(staged(one, sqliteDisk), { limit: 20 });
+    expect(onDisk.findings, onDisk.table()).toEqual([]);
+    expect(both.cuts + onDisk.cuts).toBe(60);
+  },
+  LONG,
+);
