@@ -1,10 +1,11 @@
 import type { AGUIEvent, TokenUsage } from "../protocol/events.ts";
 import type { Uid } from "../protocol/words.ts";
 import { type ChildRef, joined } from "./child-frames.ts";
-import type { Entry } from "./entries.ts";
+import type { Entry, Fact } from "./entries.ts";
 import { Folding } from "./fold.ts";
 import { LogError } from "./log-error.ts";
 import type { RunState } from "./run-state.ts";
+import { childrenIn, textIn, withChildTexts } from "./transcript.ts";
 
 /** A child's log, folded as far as it was read, and what its frames show. */
 export class ChildLog {
@@ -41,6 +42,21 @@ export class ChildFrames {
 
   /** @param read - a run's entries from the first one, with what its own children show in them */
   constructor(private readonly read: (uid: Uid) => AsyncIterable<Entry>) {}
+
+  /** A transcript with what stands in the logs of children. */
+  async texts(transcript: Fact<"transcript">): Promise<Fact<"transcript">> {
+    const states = new Map<Uid, RunState>();
+    for (const uid of childrenIn(transcript)) {
+      const log = new ChildLog(uid);
+      for await (const entry of this.read(uid)) log.take(entry);
+      states.set(uid, log.state);
+    }
+    return withChildTexts(transcript, (child, of) => {
+      const state = states.get(child);
+      if (state === undefined) throw new LogError(child, "a text that its parent refers to", "there is no such run");
+      return textIn(state, of);
+    });
+  }
 
   /** @throws {@link LogError} when the child's log does not have it, or it was asked for in another order than that of the references */
   async shown({ uid, from, to }: ChildRef): Promise<AGUIEvent> {

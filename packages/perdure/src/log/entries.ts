@@ -173,11 +173,14 @@ const legOutcome = z.discriminatedUnion("type", [
 const keys = list(z.union([z.string(), count]));
 
 /** Where a text of a transcript stands once more. What is no text there stands for its JSON. */
-const textRef = z.union([
+const ownTextRef = z.union([
   object({ brought: count, in: keys }),
   object({ output: path, in: keys }),
   object({ result: path }),
 ]);
+
+/** Or in the log of a child. `shown`: what stands there; not stored, whoever loads the entry puts it in. */
+const textRef = z.union([ownTextRef, object({ child: uid, of: ownTextRef, shown: z.string().exactOptional() })]);
 
 /** A visible message: one of the thread before the run, one that a request has brought, or one whose long texts stand elsewhere in the log. */
 const transcriptItem = z.union([
@@ -294,6 +297,8 @@ export type LegRequest = z.output<typeof legRequest>;
 export type StepKind = z.output<typeof stepKind>;
 export type InputRef = z.output<typeof inputRef>;
 export type FrameRef = z.output<typeof frameRef>;
+/** Where a text of a transcript stands in the log of its own run. */
+export type OwnTextRef = z.output<typeof ownTextRef>;
 /** A durable question. Rows of kind `client-tool` are calls that the client runs; they are never listed as interrupts. */
 export type Interrupt = z.output<typeof interrupt>;
 export type InterruptKind = Interrupt["kind"];
@@ -376,12 +381,27 @@ export function encodeEntry(entry: NewEntry): Encoded {
     const { shown: _, ...kept } = entry;
     return { entry, text: encodeEntry(kept).text };
   }
+  if (entry.kind === "transcript" && entry.messages.some(hasShown)) {
+    return { entry, text: encodeEntry({ ...entry, messages: entry.messages.map(withoutShown) }).text };
+  }
   if (isPlainFrame(entry)) return encoded(entry, entry);
   const plain = toJson(entry, `entry ${entry.kind}`);
   return encoded(
     check(plain, (where, why) => new EntryError("written", null, null, where, why)),
     plain,
   );
+}
+
+type TranscriptItem = z.output<typeof transcriptItem>;
+
+function hasShown(item: TranscriptItem): boolean {
+  return "texts" in item && item.texts.some(({ of }) => "child" in of && of.shown !== undefined);
+}
+
+function withoutShown(item: TranscriptItem): TranscriptItem {
+  if (!("texts" in item)) return item;
+  const texts = item.texts.map(({ at, of }) => ({ at, of: "child" in of ? { child: of.child, of: of.of } : of }));
+  return { ...item, texts };
 }
 
 function encoded(entry: NewEntry, plain: unknown): Encoded {

@@ -2,6 +2,7 @@ import type { ChildRef } from "../log/child-frames.ts";
 import { ChildFrames } from "../log/child-log.ts";
 import { type Entry, EntryError, type Fact, type Frame } from "../log/entries.ts";
 import { brokenLog } from "../log/log-error.ts";
+import { childrenIn } from "../log/transcript.ts";
 import type { Uid } from "../protocol/words.ts";
 import { CLAIM_TTL } from "./claims.ts";
 import type { Engine, Pace, StoreOptions } from "./engine.ts";
@@ -269,7 +270,17 @@ class Reading implements AsyncIterator<Entry> {
     if (value === undefined) return Promise.resolve({ done: true, value });
     this.#taken++;
     if (value.kind === "frame" && "ref" in value && value.ref.of === "CHILD") return this.#withShown(value, value.ref);
+    if (value.kind === "transcript" && childrenIn(value).size > 0) return this.#withTexts(value);
     return Promise.resolve({ done: false, value });
+  }
+
+  async #withTexts(entry: Extract<Entry, { kind: "transcript" }>): Promise<IteratorResult<Entry, undefined>> {
+    try {
+      const { seq, at } = entry;
+      return { done: false, value: { ...(await this.pages.children().texts(entry)), seq, at } };
+    } catch (error) {
+      return await this.pages.failed(error);
+    }
   }
 
   async #withShown(frame: Frame & Entry, ref: ChildRef): Promise<IteratorResult<Entry, undefined>> {

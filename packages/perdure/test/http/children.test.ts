@@ -5,7 +5,8 @@ import { normaliseTranscript } from "perdure/log";
 import { type ScriptedModelOptions, scriptedModel } from "perdure/testing";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
-import { ask, ended, eventsOf, fresh, get, json, says, serving } from "./rig.ts";
+import { type Entry, encodeEntry, type NewEntry } from "../../src/log/entries.ts";
+import { ask, ended, eventsOf, framesOf, fresh, get, json, says, serving } from "./rig.ts";
 import { type StockClient, stockClient, type Version, versions } from "./stock-clients.ts";
 
 const TEXT = "It left the warehouse on Monday.";
@@ -80,6 +81,11 @@ function heldBy(version: Version): ReturnType<typeof normaliseTranscript> {
 }
 
 const held = ({ messages, state }: StockClient) => normaliseTranscript({ messages, state });
+
+/** What the store keeps of an entry. */
+function keptOf({ seq: _, at: _at, ...entry }: Entry): string {
+  return encodeEntry(entry as NewEntry).text;
+}
 
 interface Listed {
   readonly uid: string;
@@ -165,6 +171,42 @@ describe("a sub-agent's run", () => {
     expect(eventsOf(after.text)).toEqual(eventsOf(before.text));
   });
 
+  it("can be gone on with from every place of its caller's stream, and gives exactly the rest", async () => {
+    const { url } = await serving([desk(tracer(), ["A-1", "B-2"])]);
+    const body = fresh({ messages: [says("u1", "go")] });
+    const frames = framesOf((await ask(`${url}/agents/desk`, { body: JSON.stringify(body) })).text);
+    for (const [i, { cursor }] of frames.entries()) {
+      const headers = { "last-event-id": cursor ?? "" };
+      const rest = await ask(`${url}/threads/${body.threadId}/stream?agent=desk`, { method: "GET", headers });
+      expect(framesOf(rest.text)).toEqual(frames.slice(i + 1));
+    }
+  });
+
+  it("is pruned with its caller: what both have said is kept once, and the thread shows it as before", async () => {
+    const store = memory();
+    const long = "word ".repeat(2_000);
+    const { url } = await serving([desk(tracer({ answer: long }))], { store });
+    const body = fresh({ messages: [says("u1", "go")] });
+    await ask(`${url}/agents/desk`, { body: JSON.stringify(body) });
+    const shown = () => ask(`${url}/threads/${body.threadId}/stream?agent=desk`, { method: "GET" });
+    const before = eventsOf((await shown()).text);
+    const runs = await runsOf(url);
+    const parent = runs.find((run) => run.parent === null);
+    expect((await ask(`${url}/runs/${parent?.uid}/prune`)).status).toBe(200);
+    expect(eventsOf((await shown()).text)).toEqual(before);
+    let said = 0;
+    for (const { uid } of runs) {
+      for await (const entry of store.read(uid as never, -1)) said += keptOf(entry).split(long).length - 1;
+    }
+    // As the model's answer below, and as the result of the call above.
+    expect(said).toBe(2);
+    // The next turn goes on from it.
+    const next = { ...body, runId: "r2", messages: [...body.messages, says("u2", "again")] };
+    expect(eventsOf((await ask(`${url}/agents/desk`, { body: JSON.stringify(next) })).text).at(-1)).toMatchObject({
+      ...{ type: "RUN_FINISHED", outcome: { type: "success" } },
+    });
+  });
+
   it("is referred to by its caller's log: what it says is kept once", async () => {
     const store = memory();
     const long = "word ".repeat(200);
@@ -172,10 +214,7 @@ describe("a sub-agent's run", () => {
     await ask(`${url}/agents/desk`, { body: JSON.stringify(fresh({ messages: [says("u1", "go")] })) });
     const parent = (await runsOf(url)).find((run) => run.parent === null);
     const rows: string[] = [];
-    for await (const { ...entry } of store.read((parent?.uid ?? "") as never, -1)) {
-      if (entry.kind === "frame" && "shown" in entry) rows.push(JSON.stringify({ ...entry, shown: undefined }));
-      else rows.push(JSON.stringify(entry));
-    }
+    for await (const entry of store.read((parent?.uid ?? "") as never, -1)) rows.push(keptOf(entry));
     // Once as the result of the call, which is the caller's own fact.
     expect(rows.filter((row) => row.includes("word word"))).toHaveLength(1);
     expect(rows.filter((row) => row.includes('"CHILD"')).length).toBeGreaterThan(3);
