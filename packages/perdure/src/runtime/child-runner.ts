@@ -11,30 +11,50 @@ import { aggregateTokenUsage } from "@ag-ui/core";
 import { CANCELLED } from "../emit/errors.ts";
 import type { Leaving } from "../emit/leftovers.ts";
 import { type ChildRef, childLane, isShownOfChild, joined } from "../log/child-frames.ts";
-import { ChildLog } from "../log/child-log.ts";
-import type { Entry, Frame, NewEntry, StepEnd } from "../log/entries.ts";
+import { type Entry, EntryError, type Frame, type NewEntry, type StepEnd } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { brokenLog } from "../log/log-error.ts";
+import { brokenLog, LogError } from "../log/log-error.ts";
 import { render } from "../log/render.ts";
-import { editedArguments } from "../log/tool-result.ts";
 import type { AGUIEvent, UserMessage } from "../protocol/events.ts";
 import { event } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import { hasCall, hasSubagent, isAnswered } from "../protocol/verify.ts";
 import type { Path, RecordedError, Uid } from "../protocol/words.ts";
-import type { Agent, AgentTool, LoopCall } from "./agent-definition.ts";
-import { recordedError } from "./attempt-outcome.ts";
-import { startedEntry } from "./call-entries.ts";
-import type { CallRunner } from "./call-runner.ts";
+import { EntryMissingError, StoreDamagedError } from "../store/errors.ts";
+import type { Agent } from "./agent-definition.ts";
 import { childEnd } from "./child-end.ts";
 import { childUid, firstEntriesOfChild } from "./child-start.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
+import { Followed } from "./followed-child.ts";
 import { intake } from "./intake.ts";
-import { childRefusal } from "./lineage.ts";
 import { type RestingChild, restingChild, rests } from "./resting-child.ts";
 
 type ChildFrame = Extract<Frame, { ref: unknown }> & { readonly ref: ChildRef; readonly shown: AGUIEvent };
+
+/** A step that is another run. */
+export interface ChildStep {
+  readonly path: Path;
+  readonly name: string;
+  /** Of the call that it is, as on the wire; undefined where it is no call that clients are shown. */
+  readonly id?: string | undefined;
+}
+
+/** How a child begins. */
+export interface Spawning {
+  readonly agent: Agent;
+  readonly asked: UserMessage["content"];
+  readonly started?: NewEntry | undefined;
+  readonly edited?: Json | undefined;
+}
+
+/** What depends on who begins children: a loop's calls, or a body's own `spawn`. */
+export interface ChildRules {
+  /** The agent of a step, for its name and description. Default: the step's name is all that is said. */
+  agentOf?(step: ChildStep): Agent | undefined;
+  /** What an output does to the run. Default: it is the step's output. */
+  accepted?(step: ChildStep, output: Json): StepEnd;
+}
 
 /** As much as one frame may gather of a child's deltas. UTF-16 units. */
 const GATHERED = 256 * 1024;
@@ -43,70 +63,61 @@ export class ChildRunner {
   /** By the paths of their steps. */
   readonly resting = new Map<Path, RestingChild>();
   readonly #followed = new Map<Path, Followed>();
-  readonly #options: DriverOptions;
+  readonly #options: Pick<DriverOptions, "store" | "stop" | "now" | "report">;
   readonly #session: DriveSession;
-  readonly #calls: CallRunner;
+  readonly #rules: ChildRules;
 
-  constructor(options: DriverOptions, session: DriveSession, calls: CallRunner) {
+  constructor(
+    options: Pick<DriverOptions, "store" | "stop" | "now" | "report">,
+    session: DriveSession,
+    rules: ChildRules = {},
+  ) {
     this.#options = options;
     this.#session = session;
-    this.#calls = calls;
+    this.#rules = rules;
   }
 
-  /** Begins the child of a call that may run, and follows it. */
-  async begin(call: LoopCall, tool: AgentTool, edited: Json | undefined, signal: AbortSignal): Promise<void> {
+  /**
+   * Begins the child of a step, and follows it until it rests or has ended.
+   *
+   * @param asked - its first user message
+   * @param started - the entry that begins the step, where the log has none yet
+   * @param edited - arguments of a human's, in place of the model's
+   */
+  async spawn(step: ChildStep, { agent, asked, started, edited }: Spawning, signal: AbortSignal): Promise<void> {
     const session = this.#session;
-    const step = session.state.steps.get(call.path);
-    const input = edited ?? editedArguments(step) ?? call.input;
-    let asked: UserMessage["content"];
-    try {
-      await tool.checkJson(input);
-      asked = await tool.messageFor(input);
-    } catch (error) {
-      const recorded = recordedError(error, session.state.run.uid, this.#options.report);
-      return await this.#calls.settle(call, { by: "error", error: recorded, applied: "no" });
-    }
-    const refused = await childRefusal(this.#options.store, session.state.run, tool.agent.name);
-    if (refused !== undefined) return await this.#calls.settle(call, { by: "error", error: refused, applied: "no" });
-    if (signal.aborted) return;
+    const { path } = step;
     await session.offer(
       () => [
-        ...(step === undefined ? [startedEntry(call, "child", tool)] : []),
+        ...(session.state.leg === null ? intake(session.state, []) : []),
+        ...(started === undefined ? [] : [started]),
         {
-          ...{
-            kind: "step.attempt",
-            path: call.path,
-            n: 1,
-            epoch: session.epoch,
-            phase: "call",
-            key: null,
-            deadline: null,
-          },
+          ...{ kind: "step.attempt", path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
           ...(edited !== undefined && { edited }),
         },
-        announced(session.state, call, tool.agent),
+        announced(session.state, step, agent),
       ],
-      { starts: [firstEntriesOfChild(session.state, call.path, { agent: tool.agent, asked })] },
+      { starts: [firstEntriesOfChild(session.state, path, { agent, asked })] },
     );
-    await this.follow(call, signal);
+    await this.follow(step, signal);
   }
 
   /** Shows what a child does until it rests or has ended. */
-  async follow(call: LoopCall, signal: AbortSignal): Promise<void> {
+  async follow(step: ChildStep, signal: AbortSignal): Promise<void> {
     const { store, stop } = this.#options;
     const { state } = this.#session;
-    const uid = childUid(state.run.uid, call.path);
-    this.resting.delete(call.path);
-    const child = this.#followed.get(call.path) ?? new Followed(uid, () => this.#moved(call.path));
-    if (!this.#followed.has(call.path)) {
-      this.#followed.set(call.path, child);
+    const uid = childUid(state.run.uid, step.path);
+    this.resting.delete(step.path);
+    const child = this.#followed.get(step.path) ?? new Followed(uid, () => this.#moved(step.path));
+    if (!this.#followed.has(step.path)) {
+      this.#followed.set(step.path, child);
       child.unwatch = store.watch({ run: uid }, child.hear);
     }
     const wake = child.wake;
     signal.addEventListener("abort", wake);
     stop.addEventListener("abort", wake);
     try {
-      while (!signal.aborted && !stop.aborted && !(await this.#look(call, child, signal))) await child.news();
+      while (!signal.aborted && !stop.aborted && !(await this.#look(step, child, signal))) await child.news();
     } finally {
       signal.removeEventListener("abort", wake);
       stop.removeEventListener("abort", wake);
@@ -114,7 +125,7 @@ export class ChildRunner {
   }
 
   /** @returns whether there is nothing more to follow for now */
-  async #look(call: LoopCall, child: Followed, signal: AbortSignal): Promise<boolean> {
+  async #look(step: ChildStep, child: Followed, signal: AbortSignal): Promise<boolean> {
     const { store } = this.#options;
     const session = this.#session;
     const { uid, log } = child;
@@ -124,7 +135,7 @@ export class ChildRunner {
       child.told = kind;
       if (signal.aborted) return true;
       if (kind === "abandon") {
-        this.#finish(call, child, { status: "cancelled" });
+        this.#finish(step, child, { status: "cancelled" });
         return true;
       }
     }
@@ -132,47 +143,49 @@ export class ChildRunner {
     try {
       const entries = await child.entries(store);
       if (signal.aborted) return true;
-      this.#show(call, child, entries);
+      this.#show(step, child, entries);
     } catch (error) {
       const broken = brokenLog(uid, error);
+      // A store that fails is no fault of the log's: whoever claims the run next reads again.
+      if (!isDamage(broken)) throw error;
       this.#options.report(broken, session.state.run.uid);
       if (signal.aborted) return true;
-      this.#finish(call, child, failed(unreadable(uid)));
+      this.#finish(step, child, failed(unreadable(uid)));
       return true;
     }
     if (log.head >= 0 && log.state.finished !== null) {
       this.#finish(
-        call,
+        step,
         child,
-        childEnd(log, session.state.cancelled, (o) => this.#accepted(call, o)),
+        childEnd(log, session.state.cancelled, (o) => this.#accepted(step, o)),
       );
       return true;
     }
     // Nobody drives it any more: its row cannot be trusted, or it was never there.
     if (row === null || row.aside !== null) {
-      this.#finish(call, child, failed(unreadable(uid)));
+      this.#finish(step, child, failed(unreadable(uid)));
       return true;
     }
     if (session.state.cancelled || !rests(row, this.#options.now()) || row.head !== log.head || child.isStale)
       return false;
-    this.resting.set(call.path, restingChild(row, log.state));
+    this.resting.set(step.path, restingChild(row, log.state));
     return true;
   }
 
   /** Refers to what it has shown, all of it in one batch. */
-  #show(call: LoopCall, child: Followed, entries: readonly Entry[]): void {
+  #show(step: ChildStep, child: Followed, entries: readonly Entry[]): void {
     const { uid, log } = child;
     const upTo = this.#session.state.children.get(uid)?.upTo ?? -1;
     let gathered: ChildFrame | undefined;
     const flush = (): void => {
       const frame = gathered;
       gathered = undefined;
-      if (frame !== undefined) this.#add(call, frame);
+      if (frame !== undefined) this.#add(step, frame);
     };
     for (const entry of entries) {
       const shown = log.take(entry);
       if (shown === undefined || entry.kind !== "frame" || entry.seq <= upTo || !isShownOfChild(shown)) continue;
-      const path = childLane(call.path, entry.path);
+      const path = childLane(step.path, entry.path);
       const isNext = gathered?.path === path && gathered.ref.to === entry.seq - 1;
       const whole = gathered !== undefined && isNext ? joined(gathered.shown, shown) : undefined;
       if (gathered !== undefined && whole !== undefined && whole.delta.length <= GATHERED) {
@@ -185,7 +198,7 @@ export class ChildRunner {
     flush();
   }
 
-  #add(call: LoopCall, frame: ChildFrame): void {
+  #add(step: ChildStep, frame: ChildFrame): void {
     const session = this.#session;
     if (frame.shown.type === "MESSAGES_SNAPSHOT") {
       const shown = render(session.state, frame);
@@ -197,24 +210,24 @@ export class ChildRunner {
       )
         return;
     }
-    this.#open(call);
+    this.#open(step);
     session.add([frame]);
   }
 
   /** What is shown needs a leg, and a subagent whose work it is. */
-  #open(call: LoopCall): void {
+  #open(step: ChildStep): void {
     const session = this.#session;
     if (session.state.leg === null) session.add(intake(session.state, []));
     const { state } = session;
-    if (hasSubagent(state.wire, childUid(state.run.uid, call.path), "in this run")) return;
-    session.add([announced(state, call, this.#tool(call)?.agent)]);
+    if (hasSubagent(state.wire, childUid(state.run.uid, step.path), "in this run")) return;
+    session.add([announced(state, step, this.#rules.agentOf?.(step))]);
   }
 
   /** The outcome of the call, and what clients see of it, in one batch. */
-  #finish(call: LoopCall, child: Followed, end: StepEnd): void {
+  #finish(step: ChildStep, child: Followed, end: StepEnd): void {
     const session = this.#session;
-    const { path } = call;
-    this.#open(call);
+    const { path } = step;
+    this.#open(step);
     session.closeOpen(leavingOf(end), path);
     const { wire, running } = session.state;
     // What it has called and got no answer to, nobody will answer here.
@@ -223,7 +236,7 @@ export class ChildRunner {
     const entries: NewEntry[] = [
       ...(withdrawn.length > 0 ? [{ kind: "frame", path, ref: { of: "MESSAGES_SNAPSHOT", withdrawn } } as const] : []),
       { kind: "step.finished", path, via: "call", ...end, ...(usage.length > 0 && { usage }) },
-      { kind: "frame", path, ref: { of: "TOOL_CALL_RESULT", path } },
+      ...(step.id === undefined ? [] : [{ kind: "frame", path, ref: { of: "TOOL_CALL_RESULT", path } } as const]),
     ];
     session.add(entries);
     session.showState(path);
@@ -231,14 +244,8 @@ export class ChildRunner {
     this.#followed.delete(path);
   }
 
-  #accepted(call: LoopCall, output: Json): StepEnd {
-    const input = editedArguments(this.#session.state.steps.get(call.path)) ?? call.input;
-    return this.#calls.okWithoutBody(this.#tool(call), input, output);
-  }
-
-  #tool(call: LoopCall): AgentTool | undefined {
-    const tool = this.#options.agent.loop.tool(call.name);
-    return tool !== undefined && "agent" in tool ? (tool as AgentTool) : undefined;
+  #accepted(step: ChildStep, output: Json): StepEnd {
+    return this.#rules.accepted?.(step, output) ?? { status: "ok", output, patch: [] };
   }
 
   /** The children that have not ended, as far as they were read: what the store has to know of a run that is to rest. */
@@ -267,69 +274,18 @@ export class ChildRunner {
   }
 }
 
-/** A child's log in the hands of its parent's driver. */
-class Followed {
-  readonly log: ChildLog;
-  unwatch = (): void => {};
-  /** What it was told to do because its parent is over. */
-  told: "cancel" | "abandon" | undefined;
-  isStale = true;
-  #appended: (readonly Entry[])[] = [];
-  #onNews: (() => void) | undefined;
-
-  constructor(
-    readonly uid: Uid,
-    private readonly onMoved: () => void,
-  ) {
-    this.log = new ChildLog(uid);
-  }
-
-  readonly hear = (appended?: readonly Entry[]): void => {
-    if (appended !== undefined) this.#appended.push(appended);
-    this.wake();
-    this.onMoved();
-  };
-
-  readonly wake = (): void => {
-    this.isStale = true;
-    this.#onNews?.();
-  };
-
-  /** Resolves when it was heard of since its entries were taken last. */
-  async news(): Promise<void> {
-    if (this.isStale) return;
-    await new Promise<void>((resolve) => {
-      this.#onNews = resolve;
-    });
-    this.#onNews = undefined;
-  }
-
-  /** What its log has got since. Read where this process was not told all of it. */
-  async entries(store: DriverOptions["store"]): Promise<readonly Entry[]> {
-    this.isStale = false;
-    const told = this.#appended.flat();
-    this.#appended = [];
-    const next = this.log.head + 1;
-    const behind = told.filter(({ seq }) => seq >= next);
-    if (this.log.head >= 0 && told.length > 0 && behind.every(({ seq }, i) => seq === next + i)) return behind;
-    const entries: Entry[] = [];
-    for await (const entry of store.read(this.uid, this.log.head)) entries.push(entry);
-    return entries;
-  }
-}
-
 /** SUBAGENT_STARTED, in each leg in which it is heard of. */
-function announced({ run, messages }: RunState, call: LoopCall, agent: Agent | undefined): NewEntry {
+function announced({ run, messages }: RunState, step: ChildStep, agent: Agent | undefined): NewEntry {
   const carrier = messages.findLast(
-    (message) => message.role === "assistant" && message.toolCalls?.some(({ id }) => id === call.id),
+    (message) => message.role === "assistant" && message.toolCalls?.some(({ id }) => id === step.id),
   );
   return {
-    ...{ kind: "frame", path: call.path },
+    ...{ kind: "frame", path: step.path },
     event: event("SUBAGENT_STARTED", {
-      subagentRunId: childUid(run.uid, call.path),
-      name: agent?.name ?? call.name,
+      subagentRunId: childUid(run.uid, step.path),
+      name: agent?.name ?? step.name,
       description: agent?.description,
-      parentToolCallId: call.id,
+      parentToolCallId: step.id,
       parentMessageId: carrier?.id,
     }),
   };
@@ -342,6 +298,10 @@ function leavingOf(end: StepEnd): Leaving {
 
 function failed(error: RecordedError): StepEnd {
   return { status: "error", error, applied: "unknown" };
+}
+
+function isDamage(error: unknown): boolean {
+  return [LogError, EntryError, EntryMissingError, StoreDamagedError].some((damage) => error instanceof damage);
 }
 
 function unreadable(uid: Uid): RecordedError {

@@ -1,13 +1,13 @@
 /** Starts steps. Each body runs beside the driver, which is woken when it has ended. */
-import type { Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
+import { AgentCalls } from "./agent-calls.ts";
 import { isAgentTool, type LoopCall } from "./agent-definition.ts";
 import { Cancelled } from "./attempt-outcome.ts";
 import { CallGate } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
 import { CallRunner } from "./call-runner.ts";
 import { ChildRunner } from "./child-runner.ts";
-import type { Start, StartAttempt } from "./decide.ts";
+import type { Start } from "./decide.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { Judge } from "./judge.ts";
@@ -35,6 +35,7 @@ export class StepRunner {
   /** Calls whose key somebody else had when this driver looked last. */
   readonly held = new Map<Path, KeyWait>();
   readonly children: ChildRunner;
+  readonly #agents: AgentCalls;
   readonly #live = new Map<Path, Live>();
   readonly #options: DriverOptions;
   readonly #session: DriveSession;
@@ -55,7 +56,8 @@ export class StepRunner {
     this.#calls = new CallRunner(options, session, notes);
     this.#gate = new CallGate(options, session, notes, (call, how) => this.#calls.settle(call, how));
     this.#judge = new Judge(options, session, notes, this.#calls);
-    this.children = new ChildRunner(options, session, this.#calls);
+    this.#agents = new AgentCalls(options, session, this.#calls);
+    this.children = new ChildRunner(options, session, this.#agents);
   }
 
   get live(): ReadonlySet<Path> {
@@ -69,15 +71,11 @@ export class StepRunner {
       case "check":
         return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
       case "attempt": {
-        const tool = this.#options.agent.loop.tool(start.call.name);
-        return isAgentTool(tool)
-          ? this.#run(
-              start.call.path,
-              false,
-              (signal) => this.children.begin(start.call, tool, editedIn(start), signal),
-              true,
-            )
-          : this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
+        const { call } = start;
+        const tool = this.#options.agent.loop.tool(call.name);
+        if (!isAgentTool(tool)) return this.#runCall(call, (signal) => this.#calls.attempt(start, signal));
+        const how = { tool, edited: "edited" in start ? start.edited : undefined, children: this.children };
+        return this.#run(call.path, false, (signal) => this.#agents.begin(call, how, signal), true);
       }
       case "child":
         return this.#run(start.call.path, false, (signal) => this.children.follow(start.call, signal), true);
@@ -149,8 +147,4 @@ export class StepRunner {
         this.#session.wake();
       });
   }
-}
-
-function editedIn(start: StartAttempt): Json | undefined {
-  return "edited" in start ? start.edited : undefined;
 }
