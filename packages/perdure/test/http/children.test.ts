@@ -299,6 +299,14 @@ describe("a sub-agent's run", () => {
     expect((await runsOf(url)).map(({ state }) => state)).toEqual(["cancelled", "cancelled"]);
   });
 
+  it("is among what its caller says it can do", async () => {
+    const { url } = await serving([desk(tracer())]);
+    expect(await get(`${url}/agents/desk`)).toMatchObject({
+      multiAgent: { supported: true, delegation: true, subagents: [{ name: "tracer", description: "Finds orders." }] },
+    });
+    expect((await ask(`${url}/agents/tracer`, { body: JSON.stringify(fresh()) })).status).toBe(404);
+  });
+
   it("counts in what its caller has used", async () => {
     const { url } = await serving([desk(tracer())]);
     const { text } = await ask(`${url}/agents/desk`, { body: JSON.stringify(fresh({ messages: [says("u1", "go")] })) });
