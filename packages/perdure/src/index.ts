@@ -1,6 +1,7 @@
 // Define an agent.
 export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
 export type { Compaction } from "./agent/compaction.ts";
+export { type AgentToolOptions, agentTool } from "./agent/agent-tool.ts";
 export type { AboutStep, StepSettings } from "./agent/loop.ts";
 export { ToolsUnavailableError } from "./agent/changing-tools.ts";
 export type { Budget, BudgetDefinition } from "./agent/agent-budget.ts";
@@ -9,7 +10,7 @@ export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
 export { defaultPricing, type Price, type Pricing } from "./agent/pricing.ts";
 export type { OutputMode } from "./agent/structured-output.ts";
 export type { CompactionContext } from "./agent/summarise.ts";
-export type { Agent, Arrival, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
+export type { Agent, AgentTool, Arrival, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
 
 // Define its tools.
 export type {

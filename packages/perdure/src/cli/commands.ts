@@ -32,7 +32,7 @@ export function list(query: ListQuery & { readonly state?: string }): Command {
     }
     const header = ["RUN", "STATE", "AGENT", "THREAD", "BEGAN"];
     const rows = runs.map((run) => [
-      ...[run.uid, stateText(run, now()), short(run.agent, 40), short(run.thread ?? "-", 40)],
+      ...[run.uid, stateText(run, now()), short(run.agent, 40), short(run.thread ?? placeOf(run), 40)],
       ago(run.createdAt, now()),
     ]);
     const [head = "", ...lines] = table([header, ...rows]);
@@ -43,6 +43,11 @@ export function list(query: ListQuery & { readonly state?: string }): Command {
     if (next !== null) report.next(["ls", ...queryWords(query), "--after", next]);
     return true;
   };
+}
+
+/** Where a run belongs that is of no thread. */
+function placeOf({ parent }: ShownRun): string {
+  return parent === null ? "-" : `child of ${parent.uid}`;
 }
 
 function stateText(run: ShownRun, now: number): string {
@@ -58,6 +63,8 @@ function stateText(run: ShownRun, now: number): string {
       return "waits for its client";
     case "key":
       return `waits for a key${left && `, for ${left} at most`}`;
+    case "child":
+      return "waits for its child";
     case "timer":
       return `waits for a timer, due in ${left}`;
     default:
@@ -113,7 +120,8 @@ export function why(uid: string): Command {
       return true;
     }
     const { colours } = report;
-    const thread = run.thread === null ? "" : `, thread ${short(run.thread, 80)}, turn ${run.turn}`;
+    const parent = run.parent === null ? "" : `, child of run ${run.parent.uid} (step ${run.parent.path})`;
+    const thread = run.thread === null ? parent : `, thread ${short(run.thread, 80)}, turn ${run.turn}`;
     report.line(
       `${colours.bold(`Run ${run.uid}`)} of agent ${short(run.agent, 80)}${thread}: ${stateText(run, now())}.`,
     );

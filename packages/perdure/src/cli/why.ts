@@ -7,6 +7,7 @@ import type { Entry, Fact, Interrupt } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import { modelOutput } from "../log/model-output.ts";
 import type { Path } from "../protocol/words.ts";
+import { childUid } from "../runtime/child-start.ts";
 import { afterExpiry, answerLines } from "./answer-lines.ts";
 import { callOf, endOf, failuresOf, keyOf, stepOf, upper } from "./step-wording.ts";
 import { ago, jsonText, quoted, sentence, short, span } from "./wording.ts";
@@ -20,6 +21,7 @@ export type ReasonKind =
   | "unknown-write"
   | "client-call"
   | "attempt"
+  | "child"
   | "retry"
   | "key"
   | "timer"
@@ -250,6 +252,13 @@ function standing(state: RunState, step: StepState, now: number): readonly Reaso
     return [{ kind: "step", path, says: `${upper(stepOf(state, step))} has begun and has no attempt yet.`, next: [] }];
   }
   const { failed } = last;
+  if (failed === undefined && started.step === "child") {
+    const uid = childUid(state.run.uid, path);
+    const says =
+      `${upper(stepOf(state, step))} is run ${uid}, which began ${ago(last.at, now)} and goes on by itself: ` +
+      "when that has ended, so has the step.";
+    return [{ kind: "child", path, says, next: [["why", uid]] }];
+  }
   if (failed === undefined) {
     const until =
       last.deadline === null

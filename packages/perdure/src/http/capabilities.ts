@@ -4,7 +4,7 @@
  */
 import type { AgentCapabilities, Tool } from "@ag-ui/core";
 import { isJsonObject, type Json } from "../protocol/json.ts";
-import type { Agent, LoopAgent } from "../runtime/agent-definition.ts";
+import { type Agent, type AgentTool, isAgentTool, type LoopAgent } from "../runtime/agent-definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 
 /** @param served - what of the transport depends on the server */
@@ -35,6 +35,7 @@ function ofLoop({ loop, approve }: LoopAgent): AgentCapabilities {
       clientProvided: true,
     },
     reasoning: { supported: true, streaming: true },
+    ...ofSubagents(tools.filter(isAgentTool)),
     humanInTheLoop: {
       supported: tools.length > 0,
       // A call may suspend itself, or be a write of which nobody knows.
@@ -43,6 +44,12 @@ function ofLoop({ loop, approve }: LoopAgent): AgentCapabilities {
       approveWithEdits: approvals,
     },
   };
+}
+
+function ofSubagents(tools: readonly AgentTool[]): Pick<AgentCapabilities, "multiAgent"> {
+  if (tools.length === 0) return {};
+  const subagents = tools.map(({ agent: { name }, description }) => ({ name, description }));
+  return { multiAgent: { supported: true, delegation: true, subagents } };
 }
 
 function toolItem(tool: DynTool, approve: LoopAgent["approve"]): Tool {

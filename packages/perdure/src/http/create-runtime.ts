@@ -10,6 +10,7 @@ import { PayloadTooLargeError } from "../protocol/payload.ts";
 import type { Duration, Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "../runtime/agent-definition.ts";
 import { EVERY_SCOPE } from "../runtime/answers.ts";
+import { withCalledAgents } from "../runtime/child-agents.ts";
 import { Engine, type EngineOptions, type ReportedRun } from "../runtime/engine.ts";
 import type { ExportOptions } from "../runtime/export-run.ts";
 import type { ForkedRun, ForkOptions } from "../runtime/fork.ts";
@@ -124,7 +125,11 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   const engine = new Engine({
     ...sources,
     pruneAfter: options.prune && parseDuration(options.prune.after, "prune.after of createRuntime"),
-    ...{ store: options.store ?? memory(), agents, report: (error, run) => report(error, run) },
+    ...{
+      store: options.store ?? memory(),
+      agents: withCalledAgents(agents),
+      report: (error, run) => report(error, run),
+    },
     observer: options.telemetry,
   });
   const streams = new Streams(engine, closing.signal, options.disconnectGrace);

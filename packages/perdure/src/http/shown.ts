@@ -4,12 +4,12 @@ import type { Json } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { EventStore, Inbox, Query, Question, Run } from "../store/store.ts";
 
-/** What a run at rest goes on with. `client`: the result of a call that the client runs, or its next request. */
-export type WaitsFor = "human" | "operator" | "client" | "key" | "timer";
+/** What a run at rest goes on with. `child`: a run that it has begun and that rests itself; `client`: the result of a call that the client runs, or its next request. */
+export type WaitsFor = "human" | "operator" | "client" | "key" | "timer" | "child";
 
 /** By what runs can be listed: where they are, or what they wait for. */
 export const RUN_STATES = [
-  ...["running", "parked", "human", "operator", "client", "key", "timer"],
+  ...["running", "parked", "human", "operator", "client", "key", "timer", "child"],
   ...["success", "cancelled", "failed", "abandoned", "aside"],
 ] as const satisfies readonly string[];
 
@@ -34,6 +34,8 @@ export interface ShownRun {
   readonly aside: string | null;
   /** Its frames are gone. */
   readonly pruned: boolean;
+  /** The run that it is a child of, and the step there. */
+  readonly parent: Run["parent"];
 }
 
 /** One run, and what its row and its log do not say. */
@@ -74,7 +76,7 @@ export async function showRun(store: EventStore, run: Run, now: number): Promise
   const key = rests ? run.waitsForKey : null;
   return {
     ...{ uid, agent, thread, turn, labels, createdAt, updatedAt, head, leg, legOpen, state, outcome, aside },
-    pruned: run.pruned !== null,
+    ...{ pruned: run.pruned !== null, parent: run.parent },
     waitsFor: rests ? await waitsFor(store, run) : null,
     wakesAt: rests ? run.readyAt : null,
     waitsForKey: key === null ? null : { tool: key.tool, key: key.key },
@@ -86,6 +88,8 @@ async function waitsFor(store: EventStore, run: Run): Promise<WaitsFor> {
   if (items.some(({ interrupt }) => isListed(interrupt))) return "human";
   if (items.length > 0) return "operator";
   if (run.waitsForKey !== null) return "key";
+  const children = await store.runs({ tenant: run.tenant, parent: run.uid, limit: 500 });
+  if (children.items.some(({ outcome }) => outcome === null)) return "child";
   return run.readyAt === null ? "client" : "timer";
 }
 

@@ -131,6 +131,7 @@ const frameRef = z.discriminatedUnion("of", [
     without: object({ path, n: count }).exactOptional(),
     withdrawn: list(z.string()).exactOptional(),
   }),
+  /** One frame of a child; or several deltas of one block, as one. */
   object({ of: z.literal("CHILD"), uid, from: count, to: count }),
 ]);
 
@@ -179,11 +180,14 @@ const legOutcome = z.discriminatedUnion("type", [
 const keys = list(z.union([z.string(), count]));
 
 /** Where a text of a transcript stands once more. What is no text there stands for its JSON. */
-const textRef = z.union([
+const ownTextRef = z.union([
   object({ brought: count, in: keys }),
   object({ output: path, in: keys }),
   object({ result: path }),
 ]);
+
+/** Or in the log of a child. `shown`: what stands there; not stored, whoever loads the entry puts it in. */
+const textRef = z.union([ownTextRef, object({ child: uid, of: ownTextRef, shown: z.string().exactOptional() })]);
 
 /** A visible message: one of the thread before the run, one that a request has brought, or one whose long texts stand elsewhere in the log. */
 const transcriptItem = z.union([
@@ -300,7 +304,8 @@ const factSchema = z.discriminatedUnion("kind", [
 ]);
 
 const eventFrame = object({ kind: z.literal("frame"), path, event });
-const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef });
+/** `shown`: what a child has shown at a `CHILD` reference. It is kept in the child's log alone; whoever loads this one puts it in. */
+const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef, shown: event.exactOptional() });
 
 /** What a request added: its new messages, results of client tools, answers. */
 export type Added = z.output<typeof addedSchema>;
@@ -309,6 +314,8 @@ export type LegRequest = z.output<typeof legRequest>;
 export type StepKind = z.output<typeof stepKind>;
 export type InputRef = z.output<typeof inputRef>;
 export type FrameRef = z.output<typeof frameRef>;
+/** Where a text of a transcript stands in the log of its own run. */
+export type OwnTextRef = z.output<typeof ownTextRef>;
 /** A durable question. Rows of kind `client-tool` are calls that the client runs; they are never listed as interrupts. */
 export type Interrupt = z.output<typeof interrupt>;
 export type InterruptKind = Interrupt["kind"];
@@ -335,7 +342,9 @@ export type Entry = NewEntry & { readonly seq: number; readonly at: number };
 export function entryAt(entry: NewEntry, seq: number, at: number): Entry {
   if (entry.kind !== "frame") return { ...entry, seq, at };
   const { kind, path } = entry;
-  return "event" in entry ? { kind, path, event: entry.event, seq, at } : { kind, path, ref: entry.ref, seq, at };
+  if ("event" in entry) return { kind, path, event: entry.event, seq, at };
+  const { ref, shown } = entry;
+  return shown === undefined ? { kind, path, ref, seq, at } : { kind, path, ref, shown, seq, at };
 }
 
 /** Where an entry stands. */
@@ -385,12 +394,31 @@ export interface Encoded {
  */
 export function encodeEntry(entry: NewEntry): Encoded {
   // What the shape check lets through is JSON as it stands.
+  if (entry.kind === "frame" && "shown" in entry) {
+    const { shown: _, ...kept } = entry;
+    return { entry, text: encodeEntry(kept).text };
+  }
+  if (entry.kind === "transcript" && entry.messages.some(hasShown)) {
+    return { entry, text: encodeEntry({ ...entry, messages: entry.messages.map(withoutShown) }).text };
+  }
   if (isPlainFrame(entry)) return encoded(entry, entry);
   const plain = toJson(entry, `entry ${entry.kind}`);
   return encoded(
     check(plain, (where, why) => new EntryError("written", null, null, where, why)),
     plain,
   );
+}
+
+type TranscriptItem = z.output<typeof transcriptItem>;
+
+function hasShown(item: TranscriptItem): boolean {
+  return "texts" in item && item.texts.some(({ of }) => "child" in of && of.shown !== undefined);
+}
+
+function withoutShown(item: TranscriptItem): TranscriptItem {
+  if (!("texts" in item)) return item;
+  const texts = item.texts.map(({ at, of }) => ({ at, of: "child" in of ? { child: of.child, of: of.of } : of }));
+  return { ...item, texts };
 }
 
 function encoded(entry: NewEntry, plain: unknown): Encoded {

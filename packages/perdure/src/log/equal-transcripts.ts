@@ -15,7 +15,8 @@ export function equalTranscripts(a: HeldByClient, b: HeldByClient): boolean {
 /**
  * A transcript without what may differ between two clients of the same story: ids are renamed in order of appearance, the results of one
  * turn stand behind its calls, in their order, and what shows nothing is left out: empty reasoning and activities, an assistant's empty text, and
- * a message that has nothing else.
+ * a message that has nothing else. What several subagents say between two messages of their caller stands together, each by itself: they work
+ * side by side.
  */
 export function normaliseTranscript({ messages, state }: HeldByClient): Json {
   const names = new Map<string, string>();
@@ -24,7 +25,8 @@ export function normaliseTranscript({ messages, state }: HeldByClient): Json {
     names.set(id, name);
     return name;
   };
-  const renamed = inCallOrder(messages.map(withoutEmptyText).filter(showsSomething)).map((message) => ({
+  const shown = messages.map(withoutEmptyText).filter(showsSomething);
+  const renamed = bySubagent(inCallOrder(shown)).map((message) => ({
     ...message,
     id: rename(message.id),
     ...("toolCalls" in message && {
@@ -57,6 +59,31 @@ function showsSomething(message: Message): boolean {
     default:
       return true;
   }
+}
+
+/** Subagents by what they say: which of them spoke first is chance. */
+function bySubagent(messages: readonly Message[]): readonly Message[] {
+  const ordered: Message[] = [];
+  let block = new Map<string, Message[]>();
+  const flush = (): void => {
+    const groups = [...block.values()].map((said) => ({ said, text: JSON.stringify(said.map(withoutIds)) }));
+    ordered.push(...groups.sort((a, b) => (a.text < b.text ? -1 : 1)).flatMap(({ said }) => said));
+    block = new Map();
+  };
+  for (const message of messages) {
+    const { subagentRunId } = message;
+    if (subagentRunId === undefined) {
+      flush();
+      ordered.push(message);
+    } else block.set(subagentRunId, [...(block.get(subagentRunId) ?? []), message]);
+  }
+  flush();
+  return ordered;
+}
+
+function withoutIds({ id: _, subagentRunId: _by, ...message }: Message): object {
+  const calls = "toolCalls" in message ? message.toolCalls?.map(({ function: called }) => called) : undefined;
+  return { ...message, toolCallId: null, toolCalls: calls ?? null };
 }
 
 /** Each result behind the message that made its call, as a client of 1.0 has it; one of 0.0.45 has it where it came. */

@@ -23,13 +23,14 @@ import { HeldMessages } from "../protocol/held-messages.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
 import { isAnswered, rested, verify, type Wire, withClientTools, withHistory } from "../protocol/verify.ts";
-import type { Path } from "../protocol/words.ts";
+import type { Path, Uid } from "../protocol/words.ts";
+import { afterChild } from "./child-frames.ts";
 import type { Entry, Fact, Frame, Interrupt } from "./entries.ts";
 import { blank, Folded, type Scalars, scalarsOf } from "./folded.ts";
 import { clientCall } from "./interrupts.ts";
 import { LogError } from "./log-error.ts";
 import { broughtBy, type RenderSource, render, threadIdOf } from "./render.ts";
-import type { Announced, Attempt, Noted, Running, RunState, StepState } from "./run-state.ts";
+import type { Announced, Attempt, Noted, Running, RunState, ShownChild, StepState } from "./run-state.ts";
 import { afterShowing, newRunning } from "./running.ts";
 import { SharedMap } from "./shared-map.ts";
 import { afterEntry, afterRaise, amountsOf, readRaise } from "./spending.ts";
@@ -80,6 +81,7 @@ export class Folding {
   readonly #interrupts: SharedMap<string, Interrupt>;
   readonly #answers: SharedMap<string, Noted<"interrupt.answered">>;
   readonly #subagents: SharedMap<string, Announced>;
+  readonly #children: SharedMap<Uid, ShownChild>;
   #state: RunState | undefined;
 
   constructor(from?: RunState | History) {
@@ -91,6 +93,7 @@ export class Folding {
     this.#interrupts = new SharedMap(state?.interrupts);
     this.#answers = new SharedMap(state?.answers);
     this.#subagents = new SharedMap(state?.subagents);
+    this.#children = new SharedMap(state?.children);
   }
 
   /** The last seq; -1 while the log has no entry. */
@@ -110,6 +113,7 @@ export class Folding {
       interrupts: this.#interrupts.look(),
       answers: this.#answers.look(),
       subagents: this.#subagents.look(),
+      children: this.#children.look(),
     });
     return this.#state;
   }
@@ -142,7 +146,8 @@ export class Folding {
       throw new LogError(run.uid, "run.started", `it is thread "${threadId}"'s, not "${threadIdOf(earlier)}"'s`);
     }
     this.#now = { ...blank([]), run, before: held, held, wire, committed, shown };
-    for (const map of [this.#steps, this.#running, this.#interrupts, this.#answers, this.#subagents]) map.clear();
+    const maps = [this.#steps, this.#running, this.#interrupts, this.#answers, this.#subagents, this.#children];
+    for (const map of maps) map.clear();
   }
 
   #note(entry: Exclude<Entry, { kind: "frame" }>, run: Noted<"run.started">): void {
@@ -262,6 +267,7 @@ export class Folding {
     const messages = restoreMessages(entry, { run, before: before.messages, brought, steps: this.#steps });
     const hasFailed = lastLeg?.finished.outcome.type === "error";
     this.#subagents.clear();
+    this.#children.clear();
     this.#set({
       held: HeldMessages.of(messages),
       shown: entry.shown ?? committed,
@@ -330,6 +336,9 @@ export class Folding {
     }
     now.wire = verified;
     now.held = held.after(event);
+    if ("ref" in frame && frame.ref.of === "CHILD") {
+      this.#children.set(frame.ref.uid, afterChild(this.#children.get(frame.ref.uid), frame.ref.to, event));
+    }
     if (event.type === "STATE_SNAPSHOT") now.shown = event.snapshot;
     else if (event.type === "STATE_DELTA") now.shown = apply(shown, event.delta);
     else this.#announce(event);
@@ -356,7 +365,8 @@ export class Folding {
 
   #source(run: Noted<"run.started">): RenderSource {
     const { leg, lastLeg, committed, held } = this.#now;
-    return { run, leg, lastLeg, committed, steps: this.#steps, running: this.#running, held };
+    const [steps, running, subagents] = [this.#steps, this.#running, this.#subagents];
+    return { run, leg, lastLeg, committed, steps, running, subagents, held };
   }
 
   /** The innermost attempt that runs at a lane (F8). */

@@ -5,7 +5,7 @@ import { LogError } from "./log-error.ts";
 import type { RunState } from "./run-state.ts";
 import { NOTHING_SPENT } from "./spending.ts";
 
-type MapName = "steps" | "running" | "interrupts" | "answers" | "subagents";
+type MapName = "steps" | "running" | "interrupts" | "answers" | "subagents" | "children";
 export type Maps = Pick<RunState, MapName>;
 /** What is neither a map of things nor reduced when asked for. */
 export type Scalars = { -readonly [K in Exclude<keyof RunState, MapName | "messages" | "run">]: RunState[K] } & {
@@ -83,6 +83,7 @@ export class Folded implements RunState {
   readonly interrupts: Maps["interrupts"];
   readonly answers: Maps["answers"];
   readonly subagents: Maps["subagents"];
+  readonly children: Maps["children"];
 
   constructor(now: Scalars, maps: Maps) {
     if (now.run === undefined) throw new LogError(null, "the log", "it has no entry");
@@ -109,6 +110,7 @@ export class Folded implements RunState {
     this.interrupts = maps.interrupts;
     this.answers = maps.answers;
     this.subagents = maps.subagents;
+    this.children = maps.children;
   }
 
   get messages(): readonly Message[] {

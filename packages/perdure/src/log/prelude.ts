@@ -35,6 +35,7 @@ export function prelude(
     ...open.filter(({ gone }) => gone).map((item) => beginning(state, item)),
     event("MESSAGES_SNAPSHOT", { messages: state.messages.map((message) => withoutCalls(message, openCalls)) }),
     ...[...state.interrupts.values()].filter(isListed).map((interrupt) => interruptEvent(interrupt, "open")),
+    ...(state.finished === null ? [...state.children.values()].flatMap(({ asks }) => [...asks.values()]) : []),
     ...subagents.map(({ started }) => started),
     ...subagents.flatMap(({ ended }) => ended ?? []),
     ...open

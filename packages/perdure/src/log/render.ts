@@ -9,9 +9,10 @@
 import { withdrawal } from "../protocol/closing.ts";
 import { type AGUIEvent, event, type Message, PROTOCOL_VERSION } from "../protocol/events.ts";
 import type { Path } from "../protocol/words.ts";
+import { childEvent } from "./child-frames.ts";
 import type { Fact, Frame, FrameRef, LegRequest } from "./entries.ts";
 import { LogError } from "./log-error.ts";
-import type { EndedLeg, Running, RunState, StepState } from "./run-state.ts";
+import type { Announced, EndedLeg, Running, RunState, StepState } from "./run-state.ts";
 import { withoutAttempt } from "./running.ts";
 import { resultContent, resultId } from "./tool-result.ts";
 
@@ -19,6 +20,7 @@ import { resultContent, resultId } from "./tool-result.ts";
 export interface RenderSource extends Pick<RunState, "run" | "leg" | "lastLeg" | "committed" | "held"> {
   readonly steps: { get(path: Path): StepState | undefined };
   readonly running: { get(path: Path): Running | undefined };
+  readonly subagents: { get(id: string): Announced | undefined };
 }
 
 /**
@@ -28,10 +30,10 @@ export interface RenderSource extends Pick<RunState, "run" | "leg" | "lastLeg" |
  * @throws {@link LogError} when it refers to something that is not there
  */
 export function render(state: RenderSource, frame: Frame): AGUIEvent {
-  return "event" in frame ? frame.event : derived(state, frame.ref);
+  return "event" in frame ? frame.event : derived(state, frame.ref, frame.shown);
 }
 
-function derived(state: RenderSource, ref: FrameRef): AGUIEvent {
+function derived(state: RenderSource, ref: FrameRef, shown: AGUIEvent | undefined): AGUIEvent {
   switch (ref.of) {
     case "RUN_STARTED":
       if (state.leg?.leg !== ref.leg) throw missing(state, ref, `leg ${ref.leg} is not open`);
@@ -69,7 +71,8 @@ function derived(state: RenderSource, ref: FrameRef): AGUIEvent {
       return withdrawal(running ? withoutAttempt(messages, running) : messages, withdrawn);
     }
     case "CHILD":
-      throw missing(state, ref, `it is rendered from the log of run ${ref.uid}`);
+      if (shown === undefined) throw missing(state, ref, `frame ${ref.to} of run ${ref.uid} was not loaded with it`);
+      return childEvent(state, shown, ref.uid);
     default:
       return ref satisfies never;
   }

@@ -3,7 +3,7 @@ import type { AGUIEventOf, Message } from "../protocol/events.ts";
 import type { HeldMessages } from "../protocol/held-messages.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Wire } from "../protocol/verify.ts";
-import type { Path } from "../protocol/words.ts";
+import type { Path, Uid } from "../protocol/words.ts";
 import type { Entry, FactKind, Interrupt, LegRequest } from "./entries.ts";
 import type { Spending } from "./spending.ts";
 
@@ -59,6 +59,14 @@ export interface Announced {
   readonly ended: AGUIEventOf<"SUBAGENT_FINISHED" | "SUBAGENT_ERROR"> | null;
 }
 
+/** What clients were shown of a child's log. */
+export interface ShownChild {
+  /** Up to which of its entries. */
+  readonly upTo: number;
+  /** Its open questions, and those of its own children, by id: the CUSTOM event of each. */
+  readonly asks: ReadonlyMap<string, AGUIEventOf<"CUSTOM">>;
+}
+
 export interface RunState {
   readonly run: Noted<"run.started">;
   /** The last seq. */
@@ -107,4 +115,5 @@ export interface RunState {
    * go on.
    */
   readonly subagents: ReadonlyMap<string, Announced>;
+  readonly children: ReadonlyMap<Uid, ShownChild>;
 }

@@ -4,13 +4,13 @@
  * holds everything once.
  *
  * 1. Restoring gives the same messages byte for byte: the order of members is that of the frames that made them.
- * 2. References point to facts of the same log and to the thread before it, which pruning leaves as they are.
+ * 2. References point to facts of the same log, of its children's logs and to the thread before it, which pruning leaves as they are.
  * 3. What no fact says stands here as it is: what a transformer has rewritten, what a body of the user's own has emitted, activities.
  */
 import type { Message } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
-import type { Fact } from "./entries.ts";
+import type { Fact, OwnTextRef } from "./entries.ts";
 import { LogError } from "./log-error.ts";
 import type { RunState, StepState } from "./run-state.ts";
 import { resultContent } from "./tool-result.ts";
@@ -33,12 +33,21 @@ type Key = TextPlace["at"][number];
 /** Text that is shorter costs less than a reference to it. UTF-16 units. */
 const WORTH_IT = 80;
 
-/** The entry that stands for the frames of a run which has come to `state`. */
-export function transcriptOf(state: RunState): Fact<"transcript"> {
-  const source = { run: state.run, before: state.before.messages, brought: state.brought, steps: state.steps };
+/**
+ * The entry that stands for the frames of a run which has come to `state`.
+ *
+ * @param children - the runs below it
+ */
+export function transcriptOf(state: RunState, children: readonly RunState[] = []): Fact<"transcript"> {
+  const source = sourceOf(state);
   const items: Item[] = [];
   const known = knownMessages(source);
-  const texts = knownTexts(source);
+  const texts = new Map<string, TextRef>(knownTexts(source));
+  for (const child of children) {
+    for (const [text, of] of knownTexts(sourceOf(child))) {
+      if (!texts.has(text)) texts.set(text, { child: child.run.uid, of });
+    }
+  }
   for (const message of state.messages) {
     const place = known.get(JSON.stringify(message));
     const last = items.at(-1);
@@ -77,6 +86,40 @@ export function restoreMessages(
   });
 }
 
+function sourceOf({ run, before, brought, steps }: RunState): TranscriptSource & Pick<RunState, "steps"> {
+  return { run, before: before.messages, brought, steps };
+}
+
+/** The transcript with the texts that stand in the logs of children. */
+export function withChildTexts(
+  transcript: Fact<"transcript">,
+  textOf: (child: Uid, of: OwnTextRef) => string,
+): Fact<"transcript"> {
+  const messages = transcript.messages.map((item): Item => {
+    if (!("texts" in item) || !item.texts.some(({ of }) => "child" in of)) return item;
+    const texts = item.texts.map(({ at, of }) => ({
+      at,
+      of: "child" in of ? { ...of, shown: textOf(of.child, of.of) } : of,
+    }));
+    return { ...item, texts };
+  });
+  return { ...transcript, messages };
+}
+
+/** The runs whose texts a transcript refers to. */
+export function childrenIn({ messages }: Fact<"transcript">): ReadonlySet<Uid> {
+  return new Set(
+    messages.flatMap((item) =>
+      "texts" in item ? item.texts.flatMap(({ of }) => ("child" in of ? of.child : [])) : [],
+    ),
+  );
+}
+
+/** A text of a run's log. @throws {@link LogError} when the log does not have it */
+export function textIn(state: RunState, of: OwnTextRef): string {
+  return textAt(of, sourceOf(state));
+}
+
 type KnownMessage = { readonly at: number } | { readonly brought: number };
 
 /** By their JSON, so that nothing is taken for another that differs in its bytes. */
@@ -87,9 +130,9 @@ function knownMessages({ before, brought }: TranscriptSource): ReadonlyMap<strin
   return known;
 }
 
-function knownTexts(source: TranscriptSource & Pick<RunState, "steps">): ReadonlyMap<string, TextRef> {
-  const known = new Map<string, TextRef>();
-  const learn = (text: string, of: TextRef): void => {
+function knownTexts(source: TranscriptSource & Pick<RunState, "steps">): ReadonlyMap<string, OwnTextRef> {
+  const known = new Map<string, OwnTextRef>();
+  const learn = (text: string, of: OwnTextRef): void => {
     if (text.length >= WORTH_IT && !known.has(text)) known.set(text, of);
   };
   for (const [i, message] of source.brought.entries()) {
@@ -141,11 +184,13 @@ function inputsIn(output: Json): readonly { readonly at: readonly Key[]; readonl
 }
 
 function withText(message: Message, { at, of }: TextPlace, source: TranscriptSource): Message {
-  return put(message as unknown as Json, at, textAt(of, source)) as unknown as Message;
+  if (!("child" in of)) return put(message as unknown as Json, at, textAt(of, source)) as unknown as Message;
+  if (of.shown === undefined) throw missing(source, `a text of run ${of.child}, which was not loaded with it,`);
+  return put(message as unknown as Json, at, of.shown) as unknown as Message;
 }
 
 /** A text as it is, or the JSON of another value. */
-function textAt(of: TextRef, source: TranscriptSource): string {
+function textAt(of: OwnTextRef, source: TranscriptSource): string {
   if ("result" in of) {
     const step = source.steps.get(of.result);
     if (step?.finished === undefined) throw missing(source, `the result of step ${of.result}`);
@@ -156,7 +201,7 @@ function textAt(of: TextRef, source: TranscriptSource): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-function rootOf(of: Exclude<TextRef, { result: Path }>, source: TranscriptSource): Json | undefined {
+function rootOf(of: Exclude<OwnTextRef, { result: Path }>, source: TranscriptSource): Json | undefined {
   if ("brought" in of) return source.brought[of.brought] as Json | undefined;
   const finished = source.steps.get(of.output)?.finished;
   return finished?.status === "ok" ? finished.output : undefined;

@@ -2,7 +2,7 @@ import type { AgentCapabilities } from "@ag-ui/core";
 import type { RunContext, Transformer } from "../emit/types.ts";
 import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
-import type { Message, TokenUsage } from "../protocol/events.ts";
+import type { Message, TokenUsage, UserMessage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
@@ -70,6 +70,17 @@ export interface LoopAgent<S = unknown, O = unknown> extends AgentCommon<S> {
 
 /** An agent as the runtime needs it. */
 export type Agent<S = unknown> = BodyAgent<S> | LoopAgent<S>;
+
+/** A tool whose calls are runs of an agent. The driver begins those and follows them; its `callJson` is never called. */
+export interface AgentTool extends DynTool {
+  readonly agent: Agent;
+  /** What the child is asked: its first user message. @throws what the user's mapping throws */
+  messageFor(input: Json): Promise<UserMessage["content"]>;
+}
+
+export function isAgentTool(tool: DynTool | undefined): tool is AgentTool {
+  return tool !== undefined && "agent" in tool;
+}
 
 /** A call that a recorded model step made. */
 export interface LoopCall {

@@ -15,7 +15,11 @@ import { sha256 } from "./hash.ts";
 import { approvalSchema, unknownWriteSchema } from "./interrupts.ts";
 
 /** @param tool - undefined for a call of the client's, or of nobody's */
-export function startedEntry(call: LoopCall, step: "tool" | "client-tool", tool: DynTool | undefined): NewEntry {
+export function startedEntry(
+  call: LoopCall,
+  step: "tool" | "client-tool" | "child",
+  tool: DynTool | undefined,
+): NewEntry {
   return {
     kind: "step.started",
     path: call.path,

@@ -4,7 +4,7 @@
  */
 import type { Approval } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import type { LoopCall } from "./agent-definition.ts";
+import { isAgentTool, type LoopCall } from "./agent-definition.ts";
 import { recordedError } from "./attempt-outcome.ts";
 import { approvalQuestion, contractQuestion, startedEntry } from "./call-entries.ts";
 import type { CallNotes } from "./call-notes.ts";
@@ -47,7 +47,7 @@ export class CallGate {
     if (approval === false) return this.note.cleared(call);
     if (step === undefined) this.note.agreed(call);
     session.add([
-      ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
+      ...(step === undefined ? [startedEntry(call, isAgentTool(tool) ? "child" : "tool", tool)] : []),
       ...session.opening(approvalQuestion(session.state, call, tool, approval, this.options.now())),
     ]);
   }

@@ -27,6 +27,7 @@ import { openClientCalls } from "./intake.ts";
 import { NEEDS_OPERATOR, readApproval, readDid, rejection, UNKNOWN_WRITE } from "./interrupts.ts";
 import type { KeyWait } from "./keys.ts";
 import { retryTime } from "./model-retry.ts";
+import type { RestingChild } from "./resting-child.ts";
 import type { LeftBehind } from "./running-writes.ts";
 import type { Settle } from "./settle.ts";
 import { isPoisoned, poisonedSteps } from "./suspects.ts";
@@ -39,6 +40,8 @@ export type Start =
   | { readonly start: "check"; readonly call: LoopCall }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "resume"; readonly answer: Json }
+  /** A call that is another run's by now: show what that does. */
+  | { readonly start: "child"; readonly call: LoopCall }
   /** A call that another driver began: find out whether this one's tool can go on with it, else ask an operator. */
   | { readonly start: "agree"; readonly call: LoopCall }
   /** A write whose outcome nobody knows: ask its `reconcile`, then a human. */
@@ -101,6 +104,8 @@ export interface Now {
   readonly held: ReadonlyMap<Path, KeyWait>;
   /** The thread's runs before this one, oldest first. Default: none. */
   readonly before?: readonly RunState[];
+  /** Children that this driver has found at rest, by the paths of their steps. */
+  readonly resting?: ReadonlyMap<Path, RestingChild>;
   /** Writes that this process has begun and nobody has recorded an outcome of. */
   readonly leftBehind: ReadonlyMap<Path, LeftBehind>;
   /** What runs have used with which this one shares its budget. */
@@ -170,13 +175,17 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
     case "fail":
       return { do: "finish", outcome: "failed", error: next.error };
     default:
-      return run.leg === null ? { do: "park" } : { do: "end-leg", outcome: waitingOutcome(run) };
+      return run.leg === null
+        ? { do: "park" }
+        : { do: "end-leg", outcome: waitingOutcome(run, [...(now.resting?.values() ?? [])]) };
   }
 }
 
 /** Attempts without an outcome whose body is not here: it died with its process. */
 function unfinishedAttempts(run: RunState, live: ReadonlySet<Path>): { path: Path; n: number }[] {
-  return [...run.running].flatMap(([path, { attempt }]) => (live.has(path) ? [] : [{ path, n: attempt.n }]));
+  return [...run.running].flatMap(([path, { attempt }]) =>
+    live.has(path) || isChild(run.steps.get(path)) ? [] : [{ path, n: attempt.n }],
+  );
 }
 
 function startModel(run: RunState, path: Path, now: Now, gate: BudgetGate | null): Start[] {
@@ -272,6 +281,7 @@ function standingBySteps(run: RunState, call: LoopCall, now: Now): Standing {
   // An operator's word changes nothing about where the step stands.
   const question = step.asked.findLast(({ interrupt }) => !isOperators(interrupt));
   const attempt = step.attempts.at(-1);
+  if (attempt !== undefined && isChild(step)) return childStanding(run, call, now);
   if (question !== undefined && question.attempts === step.attempts.length) {
     if (question.answer === null) {
       if (!run.cancelled) return { is: "waiting" };
@@ -287,6 +297,17 @@ function standingBySteps(run: RunState, call: LoopCall, now: Now): Standing {
   const { failed } = attempt;
   if (failed === undefined) return { is: "running" };
   return afterFailure(run, call, step, failed, now);
+}
+
+/** A child does not die with its parent's process: it goes on by itself, and whoever drives its parent follows it. */
+export function isChild(step: StepState | undefined): boolean {
+  return step?.started.step === "child";
+}
+
+function childStanding(run: RunState, call: LoopCall, { resting }: Now): Standing {
+  const child = resting?.get(call.path);
+  if (child === undefined || run.cancelled) return ready({ start: "child", call });
+  return child.goesOn ? { is: "timer", at: WHEN_IT_ENDS, blocks: false } : { is: "waiting" };
 }
 
 /** Checked first, whatever runs: a human who has to approve is asked at once. */
@@ -391,11 +412,13 @@ function isParallel(loop: Loop, call: LoopCall): boolean {
   return tool === undefined || tool.policy.parallel;
 }
 
-function waitingOutcome(run: RunState): LegOutcome {
-  const interrupts = [...run.interrupts.values()].filter(isListed).map(wireInterrupt);
+function waitingOutcome(run: RunState, children: readonly RestingChild[]): LegOutcome {
+  const own = [...run.interrupts.values()].filter(isListed).map(wireInterrupt);
+  const interrupts = [...own, ...children.flatMap(({ interrupts: asked }) => asked)];
   if (interrupts.length > 0) return { type: "interrupt", interrupts };
   const pendingToolCallIds = openClientCalls(run).map(({ toolCallId }) => toolCallId);
   const operators = [...run.interrupts.values()].filter(isOperators);
-  if (pendingToolCallIds.length === 0 && operators.length > 0) return { type: "error", error: NEEDS_OPERATOR };
+  const needsOperator = operators.length > 0 || children.some((child) => child.needsOperator);
+  if (pendingToolCallIds.length === 0 && needsOperator) return { type: "error", error: NEEDS_OPERATOR };
   return { type: "success", pendingToolCallIds };
 }

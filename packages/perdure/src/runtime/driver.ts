@@ -16,7 +16,7 @@ import type { Path } from "../protocol/words.ts";
 import type { ClaimChange, Inbox, KeyName } from "../store/store.ts";
 import type { Loop } from "./agent-definition.ts";
 import { CUT, GIVEN_UP, LOST } from "./attempt-outcome.ts";
-import { type Decision, decide, type Start } from "./decide.ts";
+import { type Decision, decide, isChild, type Start } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -71,6 +71,7 @@ class Driver {
         agreed: this.#steps.agreed,
         disagreed: this.#steps.disagreed,
         held: this.#steps.held,
+        resting: this.#steps.children.resting,
         leftBehind: this.#options.writes.of(this.#options.lease.uid),
       });
       const ended = await this.#act(decision);
@@ -82,6 +83,7 @@ class Driver {
     this.#options.suspects.leave(this.#options.lease.uid);
     this.#unwatch();
     this.#unwatchWrites();
+    this.#steps.children.close();
     this.#options.stop.removeEventListener("abort", this.#session.wake);
     this.#session.close();
   }
@@ -145,7 +147,9 @@ class Driver {
     if (!suspected) suspects.leave(lease.uid);
     const isFree = !suspected || suspects.take(lease.uid, wake);
     // What only writes down is nobody's risk.
-    const may = isFree ? starts : starts.filter(({ start }) => start === "settle" || start === "leave");
+    const may = isFree
+      ? starts
+      : starts.filter(({ start }) => start === "settle" || start === "leave" || start === "child");
     for (const start of may) await this.#steps.start(start);
     if (may.length > 0) return;
     const expiries = [...state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
@@ -167,7 +171,8 @@ class Driver {
     // Behind whatever a body has just offered.
     await session.offer([]);
     const { state } = session;
-    const cuts = [...state.running.values()].map(({ attempt: { path, n } }): Fact<"step.failed"> => {
+    const cut = [...state.running.values()].filter(({ attempt: { path } }) => !isChild(state.steps.get(path)));
+    const cuts = cut.map(({ attempt: { path, n } }): Fact<"step.failed"> => {
       session.drafts.drop(path);
       return {
         kind: "step.failed",
@@ -252,6 +257,8 @@ class Driver {
     const left = until === null ? Number.POSITIVE_INFINITY : until - now();
     // Only a run that rests is woken by a key.
     if (bodies || (key === null && left <= SHORT_WAIT)) {
+      // A child may be a suspect too, and wait for its turn.
+      if (this.#steps.onlyFollows) this.#options.suspects.leave(this.#options.lease.uid);
       await this.#session.awaken(left);
       return undefined;
     }
@@ -287,9 +294,12 @@ class Driver {
   ): Promise<boolean> {
     const expiries = [...this.#session.state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
     const wake = [...expiries, ...(wakeAt === null ? [] : [wakeAt])];
-    return await this.#session.offer(entries, {
-      ends: { runnable: false, wakeAt: wake.length === 0 ? null : Math.min(...wake), waitsForKey },
+    const children = this.#steps.children.unfinished();
+    const rests = await this.#session.offer(entries, {
+      ends: { runnable: false, wakeAt: wake.length === 0 ? null : Math.min(...wake), waitsForKey, children },
     });
+    if (!rests) this.#steps.children.lookAgain();
+    return rests;
   }
 
   async #finish({ outcome, outputOf, error }: Extract<Decision, { do: "finish" }>): Promise<boolean> {

@@ -18,11 +18,12 @@ import type { Answer, EventStore, Lease, Meaning, Posted, Run, ThreadKey } from 
 import type { Agent } from "./agent-definition.ts";
 import { answerQuestion } from "./answers.ts";
 import { driveBody } from "./body-driver.ts";
+import { childUids } from "./child-start.ts";
+import { definitionHash } from "./definition-hash.ts";
 import type { Driven } from "./driven.ts";
 import { drive } from "./driver.ts";
 import { type ExportOptions, exportRun, loopOf } from "./export-run.ts";
 import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
-import { sha256 } from "./hash.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import type { Observer } from "./observer.ts";
 import { prune } from "./prune.ts";
@@ -182,7 +183,7 @@ export class Engine {
       const isNeeded = newest !== undefined && (!newest.legOpen || whileActive !== "refuse");
       const loaded = isNeeded ? await this.threads.load(newest) : undefined;
       const last = newest?.legOpen ? undefined : loaded?.state;
-      const ours = loaded === undefined ? [] : [...loaded.before, loaded.state].map(({ run }) => `${run.uid}:`);
+      const ours = loaded === undefined ? [] : [...loaded.before, loaded.state].flatMap(idPrefixes);
       const shown = loaded?.state.messages ?? [];
       const state = await startingState(agent, input, last?.finished ? last.committed : undefined);
       let brought: readonly Message[] = [];
@@ -276,7 +277,8 @@ export class Engine {
   async cancelIfLeft(uid: Uid): Promise<void> {
     try {
       const run = await this.store.run(uid);
-      if (run?.outcome !== null || !run.legOpen) return;
+      // Whether a child goes on is for whoever reads its parent to say.
+      if (run?.outcome !== null || !run.legOpen || run.parent !== null) return;
       if (this.#agents.get(run.agent)?.disconnect === "cancel") await this.cancel(uid, "disconnect");
     } catch (error) {
       this.#report(error, { agent: "", threadId: "", runId: uid });
@@ -531,13 +533,13 @@ export class Engine {
 
 const NONE: ReadonlySet<number> = new Set();
 
+/** With what the ids begin that a run, or one of its children, has made. */
+function idPrefixes(run: RunState): readonly string[] {
+  return [run.run.uid, ...childUids(run)].map((uid) => `${uid}:`);
+}
+
 const STALE = { status: 409, code: "THREAD_MOVED", details: null } as const;
 
 function lastAttemptAt({ running }: RunState): number {
   return Math.max(...[...running.values()].map(({ attempt }) => attempt.at));
-}
-
-/** What an agent was when a run began, as far as its log may depend on it. */
-function definitionHash(agent: Agent): ReturnType<typeof sha256> {
-  return sha256(agent.loop === undefined ? agent.name : JSON.stringify(agent.loop.describes));
 }

@@ -7,7 +7,7 @@
 import type { Entry, Fact } from "../log/entries.ts";
 import { fold, type RunState } from "../log/fold.ts";
 import { prelude } from "../log/prelude.ts";
-import { transcriptOf } from "../log/transcript.ts";
+import { textIn, transcriptOf, withChildTexts } from "../log/transcript.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore } from "../store/store.ts";
@@ -18,7 +18,13 @@ export class PruneRefusedError extends PerdureError {
   override readonly name = "PruneRefusedError";
   constructor(
     readonly run: Uid,
-    override readonly code: "RUN_NOT_FOUND" | "RUN_UNFINISHED" | "RUN_SET_ASIDE" | "RUN_DRIVEN" | "TRANSCRIPT_UNEQUAL",
+    override readonly code:
+      | "RUN_NOT_FOUND"
+      | "RUN_UNFINISHED"
+      | "RUN_SET_ASIDE"
+      | "RUN_DRIVEN"
+      | "RUN_SHOWN"
+      | "TRANSCRIPT_UNEQUAL",
     why: string,
   ) {
     super(code, `run ${run} is not pruned: ${why}`);
@@ -41,8 +47,13 @@ export async function prune(store: EventStore, threads: Threads, uid: Uid): Prom
       throw new PruneRefusedError(uid, "RUN_SET_ASIDE", `it cannot be read (${run.aside}); perdure verify says more`);
     }
     const { entries, state, before } = await threads.read(run);
-    const transcript = transcriptOf(state);
-    const stands: Entry = { ...transcript, seq: state.head + 1, at: run.updatedAt };
+    const below = await runsBelow(store, threads, uid);
+    const transcript = transcriptOf(state, [...below.values()]);
+    const whole = withChildTexts(transcript, (child, of) => {
+      const log = below.get(child);
+      return log === undefined ? "" : textIn(log, of);
+    });
+    const stands: Entry = { ...whole, seq: state.head + 1, at: run.updatedAt };
     const left = fold([...entries.filter(isFact), stands], before.at(-1));
     if (shownBy(left) !== shownBy(state)) {
       throw new PruneRefusedError(
@@ -51,9 +62,11 @@ export async function prune(store: EventStore, threads: Threads, uid: Uid): Prom
         "its transcript would not show what its frames show; this is a bug in Perdure, please report it with the run's log",
       );
     }
-    const pruned = await store.prune(uid, state.head, transcript);
+    const pruned = await store.prune(uid, state.head, whole);
     switch (pruned) {
       case "pruned":
+        await pruneChildren(store, threads, uid);
+        return pruned;
       case "already":
         return pruned;
       case "driven":
@@ -64,12 +77,42 @@ export async function prune(store: EventStore, threads: Threads, uid: Uid): Prom
         );
       case "unfinished":
         throw unfinished(uid);
+      case "shown":
+        throw new PruneRefusedError(
+          uid,
+          "RUN_SHOWN",
+          `run ${run.parent?.uid} shows it, of which it is a child; prune that one, and this one goes with it`,
+        );
       case "moved":
       case "none":
         continue;
       default:
         pruned satisfies never;
     }
+  }
+}
+
+/** The children of a run, and theirs, as far as they can be read. */
+async function runsBelow(store: EventStore, threads: Threads, uid: Uid): Promise<ReadonlyMap<Uid, RunState>> {
+  const found = new Map<Uid, RunState>();
+  for (let next: string | null | undefined; next !== null; ) {
+    const page = await store.runs({ tenant: null, parent: uid, ...(next !== undefined && { after: next }) });
+    for (const child of page.items) {
+      if (child.aside !== null) continue;
+      found.set(child.uid, (await threads.load(child)).state);
+      for (const [deeper, state] of await runsBelow(store, threads, child.uid)) found.set(deeper, state);
+    }
+    next = page.next;
+  }
+  return found;
+}
+
+/** Children have ended before their parent has. One that is left here, because this process dies, is an ordinary run that can be pruned. */
+async function pruneChildren(store: EventStore, threads: Threads, uid: Uid): Promise<void> {
+  for (let next: string | null | undefined; next !== null; ) {
+    const page = await store.runs({ tenant: null, parent: uid, ...(next !== undefined && { after: next }) });
+    for (const child of page.items) if (child.aside === null) await prune(store, threads, child.uid);
+    next = page.next;
   }
 }
 

@@ -1,10 +1,12 @@
 /** Starts steps. Each body runs beside the driver, which is woken when it has ended. */
 import type { Path } from "../protocol/words.ts";
-import type { LoopCall } from "./agent-definition.ts";
+import { AgentCalls } from "./agent-calls.ts";
+import { isAgentTool, type LoopCall } from "./agent-definition.ts";
 import { Cancelled, TimeIsUp } from "./attempt-outcome.ts";
 import { CallGate } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
 import { CallRunner } from "./call-runner.ts";
+import { ChildRunner } from "./child-runner.ts";
 import type { Start } from "./decide.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -19,6 +21,8 @@ interface Live {
   readonly abort: AbortController;
   /** Whether a cancel ends it at once: what it does cannot be half done. */
   readonly isHarmless: boolean;
+  /** Another run does it. */
+  readonly isFollowing: boolean;
   done: Promise<void>;
 }
 
@@ -31,6 +35,8 @@ export class StepRunner {
   readonly disagreed = new Set<Path>();
   /** Calls whose key somebody else had when this driver looked last. */
   readonly held = new Map<Path, KeyWait>();
+  readonly children: ChildRunner;
+  readonly #agents: AgentCalls;
   readonly #live = new Map<Path, Live>();
   readonly #options: DriverOptions;
   readonly #session: DriveSession;
@@ -51,6 +57,8 @@ export class StepRunner {
     this.#calls = new CallRunner(options, session, notes);
     this.#gate = new CallGate(options, session, notes, (call, how) => this.#calls.settle(call, how));
     this.#judge = new Judge(options, session, notes, this.#calls);
+    this.#agents = new AgentCalls(options, session, this.#calls);
+    this.children = new ChildRunner(options, session, this.#agents);
   }
 
   get live(): ReadonlySet<Path> {
@@ -65,8 +73,15 @@ export class StepRunner {
         return this.#run(start.step.path, true, ownAttempt(this.#options, this.#session, start.step));
       case "check":
         return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
-      case "attempt":
-        return this.#runCall(start.call, (signal) => this.#calls.attempt(start, signal));
+      case "attempt": {
+        const { call } = start;
+        const tool = this.#options.agent.loop.tool(call.name);
+        if (!isAgentTool(tool)) return this.#runCall(call, (signal) => this.#calls.attempt(start, signal));
+        const how = { tool, edited: "edited" in start ? start.edited : undefined, children: this.children };
+        return this.#run(call.path, false, (signal) => this.#agents.begin(call, how, signal), true);
+      }
+      case "child":
+        return this.#run(start.call.path, false, (signal) => this.children.follow(start.call, signal), true);
       case "agree":
         return this.#runCall(start.call, () => this.#gate.agree(start.call));
       case "judge":
@@ -81,8 +96,14 @@ export class StepRunner {
     }
   }
 
-  /** Model calls, reads and idempotent calls stop now; a write goes on. */
+  /** Whether all that runs here are other runs, which are followed. */
+  get onlyFollows(): boolean {
+    return this.#live.size > 0 && [...this.#live.values()].every(({ isFollowing }) => isFollowing);
+  }
+
+  /** Model calls, reads and idempotent calls stop now; a write goes on; children are told. */
   abortForCancel(): void {
+    this.children.lookAgain();
     for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new Cancelled());
   }
 
@@ -115,9 +136,9 @@ export class StepRunner {
     this.#run(call.path, this.#options.agent.loop.tool(call.name)?.effect !== "write", body);
   }
 
-  #run(path: Path, isHarmless: boolean, body: (signal: AbortSignal) => Promise<void>): void {
+  #run(path: Path, isHarmless: boolean, body: (signal: AbortSignal) => Promise<void>, isFollowing = false): void {
     const abort = new AbortController();
-    const live: Live = { abort, isHarmless, done: Promise.resolve() };
+    const live: Live = { abort, isHarmless, isFollowing, done: Promise.resolve() };
     this.#live.set(path, live);
     const stop = firedBy(abort, this.#session.signal);
     live.done = body(stop.signal)

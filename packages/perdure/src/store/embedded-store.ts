@@ -1,4 +1,8 @@
-import { type Entry, EntryError, type Fact } from "../log/entries.ts";
+import type { ChildRef } from "../log/child-frames.ts";
+import { ChildFrames } from "../log/child-log.ts";
+import { type Entry, EntryError, type Fact, type Frame } from "../log/entries.ts";
+import { brokenLog } from "../log/log-error.ts";
+import { childrenIn } from "../log/transcript.ts";
 import type { Uid } from "../protocol/words.ts";
 import { CLAIM_TTL } from "./claims.ts";
 import type { Engine, Pace, StoreOptions } from "./engine.ts";
@@ -142,6 +146,8 @@ export class EmbeddedStore implements EventStore {
     const pages = {
       load: (from: number) => this.#page(uid, from),
       failed: (error: unknown) => this.#aside(uid, error),
+      children: () => new ChildFrames((child) => this.read(child, -1)),
+      isPruned: () => (this.engine.rows.run(uid)?.pruned ?? null) !== null,
     };
     return { [Symbol.asyncIterator]: () => new Reading(pages, after + 1) };
   }
@@ -247,11 +253,14 @@ class Reading implements AsyncIterator<Entry> {
   #page: readonly Entry[] = [];
   #taken = 0;
   #isLast = false;
+  #children: ChildFrames | undefined;
 
   constructor(
     private readonly pages: {
       load(from: number): readonly Entry[];
       failed(error: unknown): Promise<never>;
+      children(): ChildFrames;
+      isPruned(): boolean;
     },
     private from: number,
   ) {}
@@ -271,7 +280,29 @@ class Reading implements AsyncIterator<Entry> {
     const value = this.#page[this.#taken];
     if (value === undefined) return Promise.resolve({ done: true, value });
     this.#taken++;
+    if (value.kind === "frame" && "ref" in value && value.ref.of === "CHILD") return this.#withShown(value, value.ref);
+    if (value.kind === "transcript" && childrenIn(value).size > 0) return this.#withTexts(value);
     return Promise.resolve({ done: false, value });
+  }
+
+  async #withTexts(entry: Extract<Entry, { kind: "transcript" }>): Promise<IteratorResult<Entry, undefined>> {
+    try {
+      const { seq, at } = entry;
+      return { done: false, value: { ...(await this.pages.children().texts(entry)), seq, at } };
+    } catch (error) {
+      return await this.pages.failed(error);
+    }
+  }
+
+  async #withShown(frame: Frame & Entry, ref: ChildRef): Promise<IteratorResult<Entry, undefined>> {
+    this.#children ??= this.pages.children();
+    try {
+      return { done: false, value: { ...frame, shown: await this.#children.shown(ref) } as Entry };
+    } catch (error) {
+      // Pruned while it is read, and then its children: its frames are gone, and whoever reads comes to what stands for them.
+      if (this.pages.isPruned()) return await this.next();
+      return await this.pages.failed(brokenLog(ref.uid, error));
+    }
   }
 
   return(): Promise<IteratorResult<Entry, undefined>> {

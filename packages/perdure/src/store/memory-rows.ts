@@ -28,6 +28,7 @@ export class MemoryRows implements Rows {
   readonly #runs: Mutable<RunRow>[] = [];
   readonly #byUid = new Map<Uid, number>();
   readonly #byThread = new Map<number, number[]>();
+  readonly #byParent = new Map<Uid, number[]>();
   readonly #log = new Map<number, LogRow[]>();
   readonly #blobs = new Map<string, string>();
   readonly #inbox = new Map<number, readonly InboxRow[]>();
@@ -77,12 +78,17 @@ export class MemoryRows implements Rows {
     return id === undefined ? null : this.runOf(id);
   }
 
+  childrenOf(uid: Uid): readonly RunRow[] {
+    return (this.#byParent.get(uid) ?? []).flatMap((id) => this.runOf(id) ?? []);
+  }
+
   addRun(run: NewRun): RunRow {
     if (this.#byUid.has(run.uid)) throw new Error(`run ${run.uid} exists`);
     const row = { ...run, id: this.#runs.length, head: -1, updatedAt: run.createdAt };
     this.#push(this.#runs, row);
     this.#set(this.#byUid, run.uid, row.id);
     if (run.threadId !== null) this.#pushTo(this.#byThread, run.threadId, row.id);
+    if (run.parent !== null) this.#pushTo(this.#byParent, run.parent.uid, row.id);
     return row;
   }
 
@@ -147,9 +153,14 @@ export class MemoryRows implements Rows {
     const found: RunRow[] = [];
     for (let id = Math.min(before ?? this.#runs.length, this.#runs.length) - 1; id >= 0 && found.length < limit; id--) {
       const run = this.#runs[id];
-      if (run !== undefined && matches(run, query)) found.push(run);
+      if (run !== undefined && matches(run, query) && !(query.prunable && this.#isShown(run))) found.push(run);
     }
     return found;
+  }
+
+  /** Whether the frames of the run that it is a child of refer to its own. */
+  #isShown({ parent }: RunRow): boolean {
+    return parent !== null && this.run(parent.uid)?.pruned === null;
   }
 
   addEntries(runId: number, rows: readonly LogRow[]): void {
@@ -379,6 +390,7 @@ function matches(run: RunRow, query: Query): boolean {
     (query.agent === undefined || run.agent === query.agent) &&
     (query.thread === undefined || run.thread === query.thread) &&
     (query.run === undefined || run.uid === query.run) &&
+    (query.parent === undefined || run.parent?.uid === query.parent) &&
     (query.prunable !== true || (run.outcome !== null && run.pruned === null && run.aside === null))
   );
 }

@@ -82,6 +82,8 @@ export interface Rows {
   run(uid: Uid): RunRow | null;
   runOf(id: number): RunRow | null;
   newestRun(threadId: number): RunRow | null;
+  /** In the order of their beginning. */
+  childrenOf(uid: Uid): readonly RunRow[];
   /** `id` is given here; the uid has to be new. */
   addRun(run: NewRun): RunRow;
   changeRun(id: number, change: RunChange): void;

@@ -18,7 +18,7 @@ import type {
 } from "./rows.ts";
 import { SqliteBlobs } from "./sqlite-blobs.ts";
 import type { SqliteDatabase, SqlRow, SqlValue } from "./sqlite-database.ts";
-import { hasBlobs, PRUNABLE } from "./sqlite-schema.ts";
+import { hasBlobs, PRUNABLE, UNSHOWN } from "./sqlite-schema.ts";
 import { flag, jsonOf, numberIn, numberOf, numberOrNull, textIn, textOf, textOrNull } from "./sqlite-values.ts";
 import type { Claim, KeyName, Query, ThreadKey } from "./store.ts";
 
@@ -84,6 +84,10 @@ export class SqliteRows implements Rows {
     return runOrNull(this.#db.get(`SELECT ${RUN} FROM runs WHERE thread_id = ? ORDER BY id DESC LIMIT 1`, threadId));
   }
 
+  childrenOf(uid: Uid): readonly RunRow[] {
+    return this.#db.all(`SELECT ${RUN} FROM runs WHERE parent = ? ORDER BY id`, uid).map(runRow);
+  }
+
   addRun(run: NewRun): RunRow {
     const columns: [string, SqlValue][] = [
       ["uid", run.uid],
@@ -96,6 +100,8 @@ export class SqliteRows implements Rows {
       ["labels", JSON.stringify(run.labels)],
       ["created_at", run.createdAt],
       ["sealed", -1],
+      ["parent", run.parent?.uid ?? null],
+      ["parent_path", run.parent?.path ?? null],
       ...Object.entries(run).flatMap(([name, value]) => changeColumn(name, value)),
     ];
     const names = columns.map(([name]) => name).join(", ");
@@ -499,7 +505,13 @@ function runRow(row: SqlRow): RunRow {
     waitsForKey: keyOf(textOrNull(row, "waits_for_key")),
     aside: textOrNull(row, "aside"),
     pruned: numberOrNull(row, "pruned"),
+    parent: parentOf(row),
   };
+}
+
+function parentOf(row: SqlRow): RunRow["parent"] {
+  const uid = textOrNull<Uid>(row, "parent");
+  return uid === null ? null : { uid, path: textOf<Path>(row, "parent_path") };
 }
 
 function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
@@ -510,7 +522,8 @@ function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: st
   if (agent !== undefined) terms.push(["agent = ?", agent]);
   if (thread !== undefined) terms.push(["thread = ?", thread]);
   if (run !== undefined) terms.push(["uid = ?", run]);
-  if (query.prunable === true) terms.push([PRUNABLE]);
+  if (query.parent !== undefined) terms.push(["parent = ?", query.parent]);
+  if (query.prunable === true) terms.push([PRUNABLE], [UNSHOWN]);
   if (terms.length === 0) return { where: "TRUE", values: [] };
   return { where: terms.map(([term]) => term).join(" AND "), values: terms.flatMap(([, ...value]) => value) };
 }

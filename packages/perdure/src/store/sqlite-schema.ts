@@ -22,6 +22,10 @@ export function hasBlobs(column: (typeof BLOB_COLUMNS)[number][1]): string {
 /** Runs that are over and have their frames; as in its index. */
 export const PRUNABLE = "outcome IS NOT NULL AND pruned IS NULL AND aside IS NULL";
 
+/** Whose frames no other run's refer to. */
+export const UNSHOWN =
+  "(parent IS NULL OR NOT EXISTS (SELECT 1 FROM runs AS shows WHERE shows.uid = runs.parent AND shows.pruned IS NULL))";
+
 /**
  * Version n is reached by the n-th text. A text that was released never changes: files in the field were made by it.
  *
@@ -91,6 +95,11 @@ const MIGRATIONS: readonly string[] = [
     n INTEGER PRIMARY KEY AUTOINCREMENT, thread_id INTEGER NOT NULL, at REAL NOT NULL, cancels INTEGER NOT NULL, request TEXT NOT NULL
   );
   CREATE INDEX queue_thread ON queue (thread_id, n);
+  `,
+  `
+  ALTER TABLE runs ADD COLUMN parent TEXT;
+  ALTER TABLE runs ADD COLUMN parent_path TEXT;
+  CREATE INDEX runs_parent ON runs (parent, id) WHERE parent IS NOT NULL;
   `,
 ];
 

@@ -65,6 +65,8 @@ export interface Run {
   readonly aside: string | null;
   /** Once its frames are gone: the place of the last one. */
   readonly pruned: number | null;
+  /** The run that it is a child of, and the step there. Then it belongs to no thread. */
+  readonly parent: { readonly uid: Uid; readonly path: Path } | null;
 }
 
 /** What came in from outside. */
@@ -140,7 +142,7 @@ export interface Queued {
 export interface ThreadView {
   /** The newest run. */
   readonly run: (Run & { readonly atRest: boolean; readonly legDue: boolean }) | null;
-  /** Open questions and client calls of the newest run. */
+  /** Open questions and client calls of the newest run; and its children's, and theirs, each with the uid of who asks as `subagentRunId`. */
   readonly open: readonly Interrupt[];
   /** Requests that wait for the runs before them to end, in their order. */
   readonly queued: readonly Queued[];
@@ -148,7 +150,7 @@ export interface ThreadView {
   readonly known: { readonly uid: Uid; readonly leg: number | null; readonly added: Added } | null;
   /** Whether the thread holds a user message of this id, by an earlier request. */
   hasMessage(id: string): boolean;
-  /** How a question or client call of this thread was closed; `null` if it is open or was never asked here. */
+  /** How a question or client call of this thread, or of its runs' children, was closed; `null` if it is open or was never asked here. */
   closed(interrupt: string): Closed | null;
 }
 
@@ -226,14 +228,18 @@ export interface Batch {
   readonly claims?: readonly ClaimChange[];
   /** Inbox rows that became entries of this batch. */
   readonly taken?: readonly number[];
+  /** Children that begin with this batch, each by its first entries. They are anybody's to drive. */
+  readonly starts?: readonly (readonly NewEntry[])[];
   /**
    * Gives the lease back. `runnable`: anybody may go on at once; else the run rests until `wakeAt` (ms), until nobody who lives holds
-   * `waitsForKey` unsettled, or until something comes in.
+   * `waitsForKey` unsettled, or until something comes in, or until a child goes on or ends. `children` are those that have not ended, each as
+   * far as the driver has read it: nobody rests over one that has moved since.
    */
   readonly ends?: {
     readonly runnable: boolean;
     readonly wakeAt: number | null;
     readonly waitsForKey: KeyName | null;
+    readonly children?: readonly { readonly uid: Uid; readonly head: number }[];
   };
 }
 
@@ -257,8 +263,9 @@ export type Appended =
  * - `unfinished`: it is not over, so its frames are still needed.
  * - `driven`: somebody has its lease, to write down what came in after its end.
  * - `moved`: its log goes on behind what the transcript was made of: read it again.
+ * - `shown`: the frames of the run that it is a child of are still there, and refer to its own.
  */
-export type Pruned = "pruned" | "already" | "unfinished" | "driven" | "moved" | "none";
+export type Pruned = "pruned" | "already" | "unfinished" | "driven" | "moved" | "shown" | "none";
 
 /**
  * Says that there is something new.
@@ -292,8 +299,10 @@ export interface Query {
   readonly after?: string;
   /** 50 by default, at most 500. */
   readonly limit?: number;
-  /** Only runs that are over and have their frames. */
+  /** Only runs that are over, have their frames, and are shown by no other run's. */
   readonly prunable?: true;
+  /** Only children of this run. */
+  readonly parent?: Uid;
 }
 
 /** What `verify` found. */
@@ -364,7 +373,8 @@ export interface EventStore {
   setAside(uid: Uid, cause: string): Promise<void>;
 
   /**
-   * The entries after `after` (-1: all), up to what is committed when the end is reached.
+   * The entries after `after` (-1: all), up to what is committed when the end is reached. References to what children have shown come with it
+   * (`shown`).
    *
    * @throws EntryError, EntryMissingError, StoreDamagedError, after the run has been set aside
    */

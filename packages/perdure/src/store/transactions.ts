@@ -4,7 +4,7 @@
  *
  * The numbers cite the invariants of `store.ts`.
  */
-import { checkRequest, type Fact } from "../log/entries.ts";
+import { checkRequest, type Fact, type NewEntry } from "../log/entries.ts";
 import { toJson } from "../protocol/json.ts";
 import { checkPayload } from "../protocol/payload.ts";
 import type { Uid } from "../protocol/words.ts";
@@ -42,12 +42,14 @@ export function append(tx: Tx, lease: Lease, batch: Batch): Appended {
   const change = record(tx, run, entries);
   if (requests > 0 || change.leg !== undefined) tx.rows.settleAliases(run.id, change.leg ?? run.leg);
   if (batch.claims !== undefined) for (const claim of batch.claims) moveClaim(tx, claim);
+  if (batch.starts !== undefined) for (const first of batch.starts) beginChild(tx, run, first);
   if (batch.ends !== undefined) Object.assign(change, endLease(tx, run, batch.ends));
   if (Object.keys(change).length > 0) tx.rows.changeRun(run.id, change);
   if (change.outcome !== undefined) {
     wakeHeirs(tx, run.uid);
     if (run.threadId !== null && tx.rows.queued(run.threadId).length > 0) tx.news.push("claimable");
   }
+  if (change.owner === null) tellParent(tx, run);
   if (entries.length > 0) tx.news.push({ appendedTo: run.uid, seq: run.head + 1, at: tx.at, entries });
   return { is: "appended", head: run.head + entries.length, at: tx.at };
 }
@@ -78,6 +80,7 @@ function record(tx: Tx, run: Appending, entries: readonly Stored[]): RunChange {
 
 function endLease(tx: Tx, run: Appending, ends: NonNullable<Batch["ends"]>): RunChange {
   if (!ends.runnable && tx.rows.inbox(run.id).length > 0) throw new Refused({ is: "inbox" }); // (4)
+  if (ends.children?.some((child) => hasMoved(tx, child))) throw new Refused({ is: "inbox" });
   // A key that was given back since the driver saw it held wakes nobody any more: such a run must not lie down.
   const waits = ends.waitsForKey !== null && isBusy(tx, tx.rows.claim(ends.waitsForKey)) ? ends.waitsForKey : null;
   const now = ends.runnable || (ends.waitsForKey !== null && waits === null);
@@ -128,11 +131,51 @@ export function wakeUp(tx: Tx, uid: Uid): void {
   if (run !== null && run.outcome === null) wake(tx, run);
 }
 
-/** Makes a run claimable now; one that is being driven stays so, but for its hint. */
+/** Makes a run claimable now, and those above it, which show what it does; one that is being driven stays so, but for its hint. */
 function wake(tx: Tx, run: RunRow): void {
   const readyAt = run.readyAt === null ? tx.at : Math.min(run.readyAt, tx.at);
   tx.rows.changeRun(run.id, { readyAt, waitsForKey: null });
   tx.news.push({ run: run.uid }, { inbox: run.uid }, "claimable");
+  wakeParent(tx, run);
+}
+
+/** One that is being driven looks at its children itself. */
+function wakeParent(tx: Tx, { parent }: RunRow): void {
+  const run = parent === null ? null : tx.rows.run(parent.uid);
+  if (run !== null && run.outcome === null && run.owner === null) wake(tx, run);
+}
+
+/** A child rests or has ended. */
+function tellParent(tx: Tx, { id }: Appending): void {
+  const run = tx.rows.runOf(id);
+  if (run === null || run.parent === null) return;
+  // Whoever drives the parent may have nothing new to read, and has to look.
+  tx.news.push({ run: run.uid });
+  if (run.outcome !== null || (run.readyAt !== null && run.readyAt <= tx.at)) wakeParent(tx, run);
+}
+
+/** Whether a child has gone on, is about to, or has ended since its parent looked. */
+function hasMoved(tx: Tx, { uid, head }: { readonly uid: Uid; readonly head: number }): boolean {
+  const run = tx.rows.run(uid);
+  if (run === null || run.head !== head || run.outcome !== null || run.aside !== null) return true;
+  return run.owner !== null || (run.readyAt !== null && run.readyAt <= tx.at);
+}
+
+/** A child exists from the batch of its step on, and only once. */
+function beginChild(tx: Tx, parent: Appending, first: readonly NewEntry[]): void {
+  const [start] = first;
+  if (start?.kind !== "run.started" || start.parent?.uid !== parent.uid || start.thread !== null) {
+    throw misused(`a child of run ${parent.uid} begins with a run.started that says so, and belongs to no thread`);
+  }
+  const { uid, owner, agent, turn, labels } = start;
+  if (tx.rows.run(uid) !== null) throw misused(`run ${uid} exists`);
+  const run = tx.rows.addRun({
+    ...{ uid, ...owner, agent, thread: null, threadId: null, turn, labels, createdAt: tx.at },
+    ...{ leg: 0, legOpen: false, outcome: null, readyAt: tx.at, owner: null, epoch: 0, until: 0 },
+    ...{ waitsForKey: null, aside: null, pruned: null, parent: start.parent },
+  });
+  tx.rows.changeRun(run.id, record(tx, run, first.map(stored)));
+  tx.news.push({ run: uid }, "claimable");
 }
 
 export function post<M extends Meaning>(
@@ -211,6 +254,7 @@ function beginRun(
     waitsForKey: null,
     aside: null,
     pruned: null,
+    parent: null,
   });
   const change = record(tx, run, first.map(stored));
   tx.rows.changeRun(run.id, change);
@@ -328,6 +372,8 @@ export function claim(tx: Tx, owner: string): Lease | null {
   const lease = { uid: run.uid, epoch: run.epoch + 1, owner, until: tx.at + tx.leaseMs, span: tx.leaseMs };
   // `readyAt` stays in the past: if this driver dies too, the next one finds the run by it.
   tx.rows.changeRun(run.id, { owner, epoch: lease.epoch, until: lease.until, waitsForKey: null });
+  // A timer of its own has woken it: nobody has told those above.
+  wakeParent(tx, run);
   return lease;
 }
 
@@ -351,6 +397,7 @@ export function prune(
   if (run.pruned !== null) return "already";
   if (run.owner !== null) return "driven";
   if (run.head !== head) return "moved";
+  if (run.parent !== null && tx.rows.run(run.parent.uid)?.pruned === null) return "shown";
   const { last, texts } = tx.rows.dropFrames(run.id);
   addEntries(tx.rows, run, tx.at, [transcript]);
   tx.rows.changeRun(run.id, { pruned: last });
@@ -374,6 +421,7 @@ export function setAside(tx: Tx, uid: Uid, cause: string): void {
   if (run === null || run.aside !== null) return;
   tx.rows.changeRun(run.id, { aside: cause, owner: null, until: 0 });
   tx.news.push({ run: uid }, { inbox: uid });
+  wakeParent(tx, run);
 }
 
 function text(value: unknown): string {

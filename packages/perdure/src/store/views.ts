@@ -1,4 +1,4 @@
-import { type Added, parseAdded, parseRequest } from "../log/entries.ts";
+import { type Added, type Interrupt, parseAdded, parseRequest } from "../log/entries.ts";
 import { isJsonObject } from "../protocol/json.ts";
 import type { Uid } from "../protocol/words.ts";
 import { StoreDamagedError } from "./errors.ts";
@@ -26,13 +26,14 @@ export function viewOf(
   const alias = threadId === null ? null : rows.alias(threadId, runId);
   return {
     run: newest === null ? null : { ...publicRun(newest), ...restOf(rows, at, newest) },
-    open: newest === null ? [] : rows.openQuestions(newest.id).map(({ interrupt }) => interrupt),
+    open: newest === null ? [] : openQuestions(rows, newest),
     queued: threadId === null ? [] : queuedOf(rows, threadId),
     known: alias === null ? null : knownLeg(rows, alias),
     hasMessage: (id) => threadId !== null && rows.hasMessage(threadId, id),
     closed(interrupt) {
       const question = threadId === null ? null : rows.question(interrupt);
-      if (question === null || rows.runOf(question.runId)?.threadId !== threadId) return null;
+      const run = question === null ? null : rows.runOf(question.runId);
+      if (question === null || run === null || rootOf(rows, run)?.threadId !== threadId) return null;
       return question.closed;
     },
   };
@@ -45,6 +46,28 @@ export function queuedOf(rows: Rows, threadId: number): readonly Queued[] {
     if (!isJsonObject(request)) throw new StoreDamagedError(`queue row ${n} cannot be read`);
     return { n, cancels, request: parseRequest(request, { run: null, seq: null }) };
   });
+}
+
+/** Those of a run, and of all below it. What its children left to their clients is nobody's to answer here. */
+function openQuestions(rows: Rows, run: RunRow): Interrupt[] {
+  const own = rows.openQuestions(run.id).map(({ interrupt }) => interrupt);
+  const childrens = rows
+    .childrenOf(run.uid)
+    .flatMap((child) => openQuestions(rows, child).map((asked) => ({ ...asked, subagentRunId: askedBy(asked, child) })))
+    .filter(({ kind }) => kind !== "client-tool");
+  return [...own, ...childrens];
+}
+
+/** The innermost run that asks. A subagent of a body of the user's own is not a run. */
+function askedBy({ id, subagentRunId }: Interrupt, child: RunRow): string {
+  return subagentRunId !== undefined && !id.startsWith(`${child.uid}:`) ? subagentRunId : child.uid;
+}
+
+/** The run of a thread that a child belongs to, however deep. */
+function rootOf(rows: Rows, run: RunRow): RunRow | null {
+  let root: RunRow | null = run;
+  while (root?.parent) root = rows.run(root.parent.uid);
+  return root;
 }
 
 /** A run is at rest when nothing of it goes on without something from outside, and nothing has come in. */

@@ -11,7 +11,7 @@ import type { Boundary } from "./report.ts";
 export type StepNames = (run: Uid | null, path: Path | null) => Pick<Boundary, "turn" | "step" | "tool">;
 
 /** The steps of a play. */
-export function stepNames({ runs, logs }: Ended): StepNames {
+export function stepNames({ runs, logs, children }: Ended): StepNames {
   const tools = new Map<string, string | null>();
   const turns = new Map<Uid, number>();
   runs.forEach(({ uid, turn }, i) => {
@@ -20,6 +20,12 @@ export function stepNames({ runs, logs }: Ended): StepNames {
       if (entry.kind === "step.started") tools.set(`${uid} ${entry.path}`, entry.step === "model" ? null : entry.name);
     }
   });
+  for (const { run, log } of children) {
+    for (const entry of log) {
+      if (entry.kind === "step.started")
+        tools.set(`${run.uid} ${entry.path}`, entry.step === "model" ? null : entry.name);
+    }
+  }
   return (run, path) => {
     const owners =
       path === null ? [] : path.split(".").map((_, i, parts) => parts.slice(0, parts.length - i).join("."));

@@ -43,8 +43,8 @@ export function differencesOf(reference: Ended, ended: Ended): readonly Differen
 }
 
 /** How many writes a human has given up: nobody knows of them whether they happened. */
-export function givenUp({ logs }: Ended): number {
-  const ends = logs.flat().filter((entry) => entry.kind === "step.finished");
+export function givenUp({ logs, children }: Ended): number {
+  const ends = [...logs, ...children.map(({ log }) => log)].flat().filter((entry) => entry.kind === "step.finished");
   return ends.filter((end) => end.status === "error" && end.error.code === UNKNOWN_WRITE.code).length;
 }
 
@@ -87,6 +87,12 @@ function storyDifferences(reference: Ended, ended: Ended): Difference[] {
   for (let i = 0; i < turns; i++) {
     found.push(...essenceDifferences(i + 1, essenceOf(reference, i), essenceOf(ended, i)));
   }
+  const uids = new Set([...reference.children, ...ended.children].map(({ run }) => run.uid));
+  for (const uid of uids) {
+    const differences = essenceDifferences(null, childEssence(reference, uid), childEssence(ended, uid));
+    const agent = [...reference.children, ...ended.children].find(({ run }) => run.uid === uid)?.run.agent;
+    found.push(...differences.map((one) => ({ ...one, what: `agent "${agent}": ${one.what}` })));
+  }
   const same = (what: string, expected: Json, is: Json): void => {
     if (!jsonEqual(expected, is)) found.push({ kind: "difference", ...NOWHERE, what, expected, found: is });
   };
@@ -97,15 +103,21 @@ function storyDifferences(reference: Ended, ended: Ended): Difference[] {
   return found;
 }
 
-const aside = ({ runs }: Ended): Json => runs.map((run) => run.aside ?? null);
+const aside = ({ runs, children }: Ended): Json =>
+  [...runs, ...children.map(({ run }) => run)].map((run) => run.aside ?? null);
 
 function essenceOf({ logs }: Ended, i: number): { readonly [part: string]: Json } {
   const is = essence(logs[i] ?? []);
   return isJsonObject(is) ? is : {};
 }
 
+function childEssence({ children }: Ended, uid: string): { readonly [part: string]: Json } {
+  const is = essence(children.find(({ run }) => run.uid === uid)?.log ?? []);
+  return isJsonObject(is) ? is : {};
+}
+
 function essenceDifferences(
-  turn: number,
+  turn: number | null,
   reference: { readonly [part: string]: Json },
   ended: { readonly [part: string]: Json },
 ): Difference[] {

@@ -3,9 +3,8 @@
  *
  * A tool is cut before its first line, at each operation on its context, and after its last line, before the driver has heard of it.
  */
-
 import type { Json } from "../protocol/json.ts";
-import type { Loop, LoopAgent } from "../runtime/agent-definition.ts";
+import { type AgentTool, isAgentTool, type Loop, type LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolContext } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { ToolOutcome } from "../tool/outcome.ts";
@@ -28,7 +27,7 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
       return loop.describes;
     },
     get tools() {
-      return loop.tools;
+      return loop.tools.map((tool) => (isAgentTool(tool) ? calling(tool, host) : tool));
     },
     get models() {
       return loop.models;
@@ -49,7 +48,8 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
     tool(name) {
       const tool = loop.tool(name);
       if (tool === undefined) return undefined;
-      const known = tools.get(tool) ?? instrumentedTool(tool, host);
+      // A call of another agent has no body here.
+      const known = tools.get(tool) ?? (isAgentTool(tool) ? tool : instrumentedTool(tool, host));
       tools.set(tool, known);
       return known;
     },
@@ -60,6 +60,11 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
     refresh: async (signal) => await loop.refresh?.(signal),
     close: async () => await loop.close?.(),
   };
+}
+
+/** A tool whose agent's bodies say where they are. */
+function calling(tool: AgentTool, host: Host): AgentTool {
+  return { ...tool, agent: tool.agent.loop === undefined ? tool.agent : instrumented(tool.agent, host) };
 }
 
 function instrumentedTool(tool: DynTool, host: Host): DynTool {

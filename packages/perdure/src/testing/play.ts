@@ -86,6 +86,8 @@ export interface Ended<W = unknown> {
   /** The runs of the thread, oldest first, and their logs. */
   readonly runs: readonly Run[];
   readonly logs: readonly (readonly Entry[])[];
+  /** The runs that those have begun, and what they have begun, in the order of their beginning; and their logs. */
+  readonly children: readonly { readonly run: Run; readonly log: readonly Entry[] }[];
   /** What the client holds that was there all the time. */
   readonly client: HeldByClient;
   /** What one holds that comes when all is over. */
@@ -372,17 +374,15 @@ class Play<W> {
   async #cancel(): Promise<void> {
     for (let tries = 0; tries < TRIES; tries++) {
       const life = await this.#alive();
-      const { items } = await life.mortal.below.runs({ tenant: "local", limit: 1 });
-      const posted = life.fetch(`http://localhost/runs/${items[0]?.uid}/cancel`, { method: "POST" });
+      const posted = life.fetch(`http://localhost/runs/${(await newestOf(life.mortal.below))?.uid}/cancel`, {
+        method: "POST",
+      });
       const status = await posted.then(
         (response) => response.status,
         () => null,
       );
       if (status === null) continue;
-      await this.#until(async (store) => {
-        const [newest] = (await store.runs({ tenant: "local", limit: 1 })).items;
-        return newest?.outcome !== null;
-      });
+      await this.#until(async (store) => (await newestOf(store))?.outcome !== null);
       return;
     }
   }
@@ -420,17 +420,22 @@ class Play<W> {
   async #ended(client: HeldByClient, late: HeldByClient): Promise<Ended<W>> {
     const { mortal, reported, commits } = await this.#alive();
     const { below } = mortal;
-    const runs = [...(await below.runs({ tenant: "local", limit: 500 })).items].sort((a, b) => a.turn - b.turn);
-    const logs: Entry[][] = [];
+    const all = [...(await below.runs({ tenant: "local", limit: 500 })).items];
+    const runs = all.filter(({ parent }) => parent === null).sort((a, b) => a.turn - b.turn);
     let inbox = 0;
-    for (const { uid } of runs) {
+    const logOf = async ({ uid }: Run): Promise<Entry[]> => {
       const log: Entry[] = [];
       for await (const entry of below.read(uid, -1)) log.push(entry);
-      logs.push(log);
       inbox += (await below.inbox(uid)).length;
-    }
+      return log;
+    };
+    const logs: Entry[][] = [];
+    for (const run of runs) logs.push(await logOf(run));
+    const children: { run: Run; log: Entry[] }[] = [];
+    for (const run of all.toReversed()) if (run.parent !== null) children.push({ run, log: await logOf(run) });
     return {
-      ...{ world: this.#stage.world, effects: [...this.#stage.effects()], runs, logs, client, late, inbox, reported },
+      ...{ world: this.#stage.world, effects: [...this.#stage.effects()], runs, logs, children },
+      ...{ client, late, inbox, reported },
       openQuestions: (await below.questions({ tenant: "local" })).items.length,
       deaths: this.#deaths,
       visits: this.#outside.visits,
@@ -438,6 +443,11 @@ class Play<W> {
       leftBehind: [...this.#leftBehind.values()],
     };
   }
+}
+
+/** The newest run of the thread. */
+async function newestOf(store: EventStore): Promise<Run | undefined> {
+  return (await store.runs({ tenant: "local", limit: 500 })).items.find(({ parent }) => parent === null);
 }
 
 function entryOf({ question, reply: { status, payload } }: Said): ResumeEntry {

@@ -89,6 +89,7 @@ describe("/runs", () => {
         wakesAt: null,
         pruned: false,
         waitsForKey: null,
+        parent: null,
       },
     });
     expect(await get(`${server.url}/runs/${runs[0]?.uid}`, ANN)).toEqual({ run: runs[0], inbox: [], heldBy: null });

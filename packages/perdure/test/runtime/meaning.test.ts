@@ -25,6 +25,7 @@ const run: Run = {
     owner: null,
     epoch: 1,
     pruned: null,
+    parent: null,
   },
 };
 type At = NonNullable<ThreadView["run"]>;

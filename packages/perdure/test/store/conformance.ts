@@ -33,6 +33,7 @@ import {
   uid,
   yes,
 } from "./builders.ts";
+import { children } from "./children.ts";
 import { largeValues } from "./large-values.ts";
 import { pruning } from "./pruning.ts";
 
@@ -854,6 +855,8 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
     });
 
     describe("pruning", () => pruning({ store: () => store, reopen }));
+
+    describe("children", () => children({ store: () => store, reopen, clock: () => clock }));
 
     describe("large values", () => largeValues({ store: () => store, reopen }));
 
