@@ -1,8 +1,9 @@
 /** What a run may use: asked before it is used, raised or stopped by a human, the same after a crash anywhere. */
-import { test } from "vitest";
+import { expect, test } from "vitest";
 import { z } from "zod";
 import type { Budget } from "../../src/agent/agent-budget.ts";
 import { agent, tool } from "../../src/index.ts";
+import type { Json } from "../../src/protocol/json.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
 import { crashMatrix } from "../../src/testing/crash-matrix.ts";
 import { cutHere } from "../../src/testing/places.ts";
@@ -47,33 +48,43 @@ function packer(budget: Budget, script: Script = twoByTwo) {
     }) as LoopAgent;
 }
 
-const says = (payload: object): MatrixScript<Shop> => ({
-  answers: [{ kind: "budget", reply: { status: "resolved", payload } as never }],
+/** Answers all questions about a budget, and notes them. */
+const noting = (asked: string[], payload: Json): MatrixScript<Shop> => ({
+  answers({ kind, message }) {
+    if (kind !== "budget") throw new Error(`nobody asks that here: ${kind}`);
+    asked.push(message);
+    return { status: "resolved", payload };
+  },
 });
 
-async function cutEverywhere(budget: Budget, script: MatrixScript<Shop>) {
+/** @param limit - how many places; the longest stories are cut at some of them */
+async function cutEverywhere(budget: Budget, script: MatrixScript<Shop>, limit = Number.POSITIVE_INFINITY) {
   return await crashMatrix(packer(budget), {
-    script,
+    ...{ script, limit },
     world: (): Shop => ({ ledger: [] }),
     effects: ({ ledger }) => ledger,
   });
 }
 
-test.each<[string, Budget, object]>([
-  ["steps", { steps: 2 }, { raise: { steps: 1 } }],
-  ["calls", { calls: 2 }, { raise: { calls: 5 } }],
+test.each<[string, Budget, Json, number?]>([
+  ["steps", { steps: 2 }, { raise: { steps: 1 } }, 60],
+  ["calls", { calls: 2 }, { raise: { calls: 5 } }, 60],
   ["calls of one turn", { calls: 1 }, { raise: { calls: 2 } }],
-  ["calls of a tool", { perTool: { pack: 2 } }, { raise: { perTool: { pack: 1 } } }],
-])("raised, a run goes on to its end, whatever is cut: %s", async (_, budget, answer) => {
-  const report = await cutEverywhere(budget, says(answer));
+  ["calls of a tool", { perTool: { pack: 2 } }, { raise: { perTool: { pack: 1 } } }, 60],
+])("raised, a run goes on to its end, whatever is cut: %s", async (_, budget, answer, limit) => {
+  const asked: string[] = [];
+  const report = await cutEverywhere(budget, noting(asked, answer), limit);
   report.assertNoFindings();
+  expect(asked.length).toBeGreaterThan(0);
 });
 
-test.each<[string, Budget, object]>([
+test.each<[string, Budget, Json]>([
   ["steps", { steps: 2 }, { stop: true }],
   ["calls of one turn", { calls: 1 }, { stop: true }],
   ["calls of a tool", { perTool: { pack: 1 } }, { stop: true }],
 ])("stopped, a run ends as failed with a result for each call, whatever is cut: %s", async (_, budget, answer) => {
-  const report = await cutEverywhere(budget, { ...says(answer), fails: true } as never);
+  const asked: string[] = [];
+  const report = await cutEverywhere(budget, noting(asked, answer));
   report.assertNoFindings();
+  expect(asked.length).toBeGreaterThan(0);
 });
