@@ -1,5 +1,4 @@
 import type { Uid } from "../protocol/words.ts";
-import type { Lease } from "../store/store.ts";
 import { LeaseLostError } from "./run-log.ts";
 
 /** How a driver's time with a run ended. */
@@ -8,7 +7,7 @@ export type Driven = "parked" | "finished" | "released" | "lost";
 /** Lets a driver run. What goes wrong is reported, and then the run is anybody's again. */
 export async function untilDriven(
   driver: { run(): Promise<Driven>; close(): void },
-  { report, lease }: { readonly report: (error: unknown, run: Uid) => void; readonly lease: Lease },
+  { report, lease }: { readonly report: (error: unknown, run: Uid) => void; readonly lease: { readonly uid: Uid } },
 ): Promise<Driven> {
   try {
     return await driver.run();
