@@ -7,7 +7,8 @@
  * K3. The committed state is that at the entry, without what suspended calls had committed: they do it again.
  * K4. What clients were shown of steps stands as one snapshot, whether or not the frames are still there. Frames that loop code made outside of
  *     steps are kept, because its next entering is compared with them.
- * K5. The legs become one, and what only concerned the other run is left out: that it rested, was cancelled or ended, and what it has used.
+ * K5. The legs become one, and what only concerned the other run is left out: that it rested, was cancelled, stopped by its budget or ended,
+ *     and what it has used.
  * K6. Ids that the run has made are renamed to the fork's, where they are ids. What a tool has said is left as it is.
  */
 import type { ContentPart, Message } from "../protocol/events.ts";
@@ -20,6 +21,7 @@ import { Folding, fold } from "./fold.ts";
 import { resolveInput } from "./model-output.ts";
 import type { RunState, StepState } from "./run-state.ts";
 import { withoutAttempt } from "./running.ts";
+import { readRaise } from "./spending.ts";
 import { editedArguments } from "./tool-result.ts";
 
 /** The run that is forked, whole. */
@@ -69,6 +71,8 @@ export interface ForkPoint {
   readonly state: RunState;
   /** The steps that are history. */
   readonly kept: ReadonlySet<Path>;
+  /** Questions about the run's budget on which it was not raised. */
+  readonly stops: ReadonlySet<string>;
 }
 
 /** Where a run is cut that is forked at its entry `at`. */
@@ -81,7 +85,12 @@ export function forkPoint(source: ForkSource, at: number): ForkPoint {
   const last = [...state.steps.values()].at(-1);
   // Nothing rests on an answer that there is none of: it is asked for again.
   if (last?.started.step === "model" && last.finished?.status !== "ok") kept.delete(last.started.path);
-  return { at: cut, prefix, state, kept };
+  const stops = prefix.flatMap((entry): string[] => {
+    if (entry.kind !== "interrupt.opened" || entry.interrupt.kind !== "budget") return [];
+    const answer = state.answers.get(entry.interrupt.id);
+    return answer === undefined || readRaise(answer) === undefined ? [entry.interrupt.id] : [];
+  });
+  return { at: cut, prefix, state, kept, stops: new Set(stops) };
 }
 
 /** The place of the last entry of the batch in which a run begins. */
@@ -200,7 +209,11 @@ export function stateAt({ before }: ForkSource, point: ForkPoint): Json {
 }
 
 /** A question that nobody had answered is the other run's; so is one of a call that is begun anew. */
-function isHistory({ state, kept }: ForkPoint, { id, path }: { readonly id: string; readonly path: Path }): boolean {
+function isHistory(
+  { state, kept, stops }: ForkPoint,
+  { id, path }: { readonly id: string; readonly path: Path },
+): boolean {
+  if (stops.has(id)) return false;
   return state.answers.has(id) && (kept.has(path) || !state.steps.has(path));
 }
 
@@ -248,7 +261,10 @@ function copyOf(entry: Entry, point: ForkPoint, rename: Rename): NewEntry | unde
   switch (copy.kind) {
     case "step.started":
       return kept.has(copy.path) ? ({ ...copy, ...rename({ toolCallId: copy.toolCallId }) } as NewEntry) : undefined;
-    case "step.attempt":
+    case "step.attempt": {
+      const { reserved: _, ...attempt } = copy;
+      return kept.has(copy.path) ? attempt : undefined;
+    }
     case "step.waiting":
     case "step.failed":
       return kept.has(copy.path) ? copy : undefined;

@@ -201,6 +201,46 @@ describe("a fork", () => {
     expect(paid).toHaveLength(1);
   });
 
+  it("of a run that its budget has stopped is asked about its own, and is not charged for what the other has used", async () => {
+    const model = scriptedModel([
+      { calls: [{ name: "nobody", input: {} }], usage: { inputTokens: 60, outputTokens: 30 } },
+      { text: "Done." },
+    ]);
+    const thrifty = agent({
+      name: "thrifty",
+      model,
+      budget: { tokens: 100_000, steps: 1 },
+      settings: { maxOutputTokens: 40 },
+    });
+    const other = createRuntime({ agents: [thrifty], store });
+    await asking(other)("/agents/thrifty", saying("go", { threadId: "b" }));
+    const uid = (await store.runs({ tenant: "local", thread: "b" })).items[0]?.uid ?? "";
+    await rests(uid);
+    const question = async (run: string) =>
+      (await store.questions({ tenant: "local", run: run as Uid })).items[0]?.interrupt;
+    const say = async (run: string, payload: object) =>
+      await asking(other)(`/inbox/${encodeURIComponent((await question(run))?.id ?? "")}`, {
+        status: "resolved",
+        payload,
+      });
+    expect(await question(uid)).toMatchObject({ kind: "budget" });
+    await say(uid, { stop: true });
+    for (;;)
+      if ((await store.run(uid as Uid))?.outcome === "failed") break;
+      else await new Promise((r) => setImmediate(r));
+    const fork = await other.fork(uid);
+    await rests(fork.uid);
+    expect(await store.run(fork.uid as Uid)).toMatchObject({ outcome: null });
+    expect((await question(fork.uid))?.metadata).toMatchObject({ limits: [{ limit: "steps", used: 1 }] });
+    expect(fold(await logOf(fork.uid)).steps.get("0" as never)?.attempts[0]?.reserved).toBeUndefined();
+    await say(fork.uid, { raise: { steps: 1 } });
+    for (;;)
+      if ((await store.run(fork.uid as Uid))?.outcome === "success") break;
+      else await new Promise((r) => setImmediate(r));
+    expect(await finalText(fork.uid)).toBe("Done.");
+    await other.close();
+  });
+
   it("says what is wrong with it: an entry that is not there, a thread that is, an agent that is not, a state that does not fit", async () => {
     const { uid } = await refunded();
     const refusals = [
