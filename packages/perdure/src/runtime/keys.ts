@@ -9,12 +9,13 @@ import type { NewEntry } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import { canonicalJson } from "../protocol/canonical.ts";
 import type { Json } from "../protocol/json.ts";
-import type { Path, RecordedError, Uid } from "../protocol/words.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange, EventStore, KeyName } from "../store/store.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { LoopCall } from "./agent-definition.ts";
 import { INHERITED } from "./attempt-outcome.ts";
 import { sha256 } from "./hash.ts";
+import { ancestors } from "./lineage.ts";
 import type { Settle } from "./settle.ts";
 
 /** A call that waits for a key, as the driver that has looked last knows it. Times are ms since the epoch. */
@@ -129,7 +130,7 @@ export async function keyNotFree(
     const isStuck = step === undefined || step.waits !== null || step.finished !== undefined;
     return isStuck ? refused("KEY_CONFLICT", heldBy(name, held, "this very run")) : { is: "wait" };
   }
-  if (await isAncestor(store, run, holder.uid)) {
+  if ((await ancestors(store, run.run.parent?.uid)).some(({ uid }) => uid === holder.uid)) {
     return refused("KEY_CONFLICT", heldBy(name, held, `run ${holder.uid}, which waits for this one`));
   }
   const other = await store.run(holder.uid);
@@ -167,16 +168,4 @@ export function inheritance(
 
 function refused(code: string, message: string): NotFree {
   return { is: "refused", error: { code, message } };
-}
-
-async function isAncestor(store: EventStore, { run }: RunState, uid: Uid): Promise<boolean> {
-  for (let parent = run.parent?.uid; parent !== undefined; parent = await parentOf(store, parent)) {
-    if (parent === uid) return true;
-  }
-  return false;
-}
-
-async function parentOf(store: EventStore, uid: Uid): Promise<Uid | undefined> {
-  for await (const entry of store.read(uid, -1)) return entry.kind === "run.started" ? entry.parent?.uid : undefined;
-  return undefined;
 }

@@ -3,7 +3,7 @@ import type { RecordedError, Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
 
 /** How many runs may stand one above the other. */
-export const DEEPEST = 8;
+const DEEPEST = 8;
 
 /** The runs above one, its parent first. */
 export async function ancestors(store: EventStore, parent: Uid | undefined): Promise<readonly Run[]> {

@@ -202,10 +202,7 @@ describe("a key within one run", () => {
       return started(run, thread("t"), parent === undefined ? {} : { parent: { uid: uid(parent), path: path("0") } });
     };
     const store = {
-      async *read(run: string) {
-        yield startOf(run);
-      },
-      run: async () => ({ outcome: null }),
+      run: async (run: string) => ({ uid: run, outcome: null, parent: startOf(run).parent ?? null }),
     } as unknown as EventStore;
     const state = { run: startOf("child"), steps: new Map() } as unknown as RunState;
     const claimOf = (holder: string) =>
