@@ -70,7 +70,7 @@ export const budgetPlan: fc.Arbitrary<BudgetPlan> = fc.record({
 });
 
 /** USD per million tokens. */
-export const PRICE = { input: 1, output: 4, cacheRead: 0.1, cacheWrite: 1.25 };
+const PRICE = { input: 1, output: 4, cacheRead: 0.1, cacheWrite: 1.25 };
 
 interface Asked {
   readonly turn: number;
