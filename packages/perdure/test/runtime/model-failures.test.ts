@@ -1,5 +1,5 @@
 /** What the built-in loop does when a model fails: it asks again, asks another one, or ends; and no death in between changes it. */
-import { agent, type LanguageModel, type LoopAgent, type ModelAgentDefinition, tool } from "perdure";
+import { agent, createRuntime, type LanguageModel, type LoopAgent, type ModelAgentDefinition, tool } from "perdure";
 import { type Script, scriptedModel } from "perdure/testing";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
@@ -11,7 +11,8 @@ import { sqliteDisk } from "../../src/testing/outside.ts";
 import { finish, modelOf } from "../agent/model-of.ts";
 import { strict } from "../agent/strict-model.ts";
 import { quietClient } from "../protocol/published-client.ts";
-import { living, played, StockClient, type Story, staged, type World } from "./world.ts";
+import { asking, saying } from "./asking.ts";
+import { living, played, StockClient, type Story, staged, World } from "./world.ts";
 
 quietClient();
 
@@ -240,19 +241,18 @@ describe("what is tried again", () => {
   });
 
   test("a cancel in the middle of a back-off ends the run, and nobody is asked any more", async () => {
-    const { world, life } = living((world) =>
-      desk(flaky(world, "a", [{ status: 429, headers: { "retry-after": "600" } }], turns)),
-    );
-    onTestFinished(() => life.runtime.close());
-    const client = new StockClient("desk", life.fetch);
-    client.say("u", "go");
-    const ran = client.run({ runId: "r1" });
-    const runs = async () => (await life.mortal.store.runs({ tenant: "local", limit: 1 })).items;
-    await expect.poll(async () => (await runs())[0]?.readyAt ?? null).not.toBe(null);
-    const uid = (await runs())[0]?.uid;
-    await life.fetch(`http://localhost/runs/${uid}/cancel`, { method: "POST" });
-    await ran;
-    expect(await runs()).toMatchObject([{ outcome: "cancelled" }]);
+    const world = new World();
+    const host = desk(flaky(world, "a", [{ status: 429, headers: { "retry-after": "600" } }], turns));
+    const runtime = createRuntime({ agents: [host], onError: () => {} });
+    onTestFinished(() => runtime.close());
+    const ask = asking(runtime);
+    const answer = ask("/agents/desk", saying("go"));
+    const run = async () =>
+      (JSON.parse((await ask("/runs")).text) as { runs: { uid: string; state: string }[] }).runs[0];
+    await expect.poll(async () => (await run())?.state).toBe("parked");
+    await ask(`/runs/${(await run())?.uid}/cancel`, {});
+    expect((await answer).text).toContain("RUN_FINISHED");
+    expect(await run()).toMatchObject({ state: "cancelled" });
     expect(failuresIn(world)).toEqual(["a"]);
   });
 });
