@@ -299,6 +299,22 @@ describe("a sub-agent's run", () => {
     expect((await runsOf(url)).map(({ state }) => state)).toEqual(["cancelled", "cancelled"]);
   });
 
+  it.each([
+    [3, "interrupt"],
+    [4, "success"],
+  ])("counts in its caller's budget: of %d model steps", async (steps, outcome) => {
+    const caller = agent({
+      ...{ name: "desk", budget: { steps }, tools: [agentTool(tracer())] },
+      model: scriptedModel(({ turn }) =>
+        turn === 0 ? { calls: [{ name: "tracer", input: { task: "A-1" } }] } : { text: "There." },
+      ),
+    });
+    const { url } = await serving([caller]);
+    const { text } = await ask(`${url}/agents/desk`, { body: JSON.stringify(fresh({ messages: [says("u1", "go")] })) });
+    expect(eventsOf(text).at(-1)).toMatchObject({ type: "RUN_FINISHED", outcome: { type: outcome } });
+    expect((await runsOf(url)).find((run) => run.parent !== null)).toMatchObject({ state: "success" });
+  });
+
   it("is among what its caller says it can do", async () => {
     const { url } = await serving([desk(tracer())]);
     expect(await get(`${url}/agents/desk`)).toMatchObject({
