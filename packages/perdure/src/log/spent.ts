@@ -42,7 +42,7 @@ export function spentBy(run: RunState, at: number): Spent {
   for (const step of run.steps.values()) {
     const { attempts, finished, started } = step;
     if (attempts.length === 0) continue;
-    if (started.step === "tool") {
+    if (started.step === "tool" || started.step === "child") {
       calls += 1;
       perTool.set(started.name, (perTool.get(started.name) ?? 0) + 1);
     }

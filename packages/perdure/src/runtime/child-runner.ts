@@ -11,10 +11,12 @@ import { aggregateTokenUsage } from "@ag-ui/core";
 import { CANCELLED } from "../emit/errors.ts";
 import type { Leaving } from "../emit/leftovers.ts";
 import { type ChildRef, childLane, isShownOfChild, joined } from "../log/child-frames.ts";
+import { ChildLog } from "../log/child-log.ts";
 import { type Entry, EntryError, type Frame, type NewEntry, type StepEnd } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { brokenLog, LogError } from "../log/log-error.ts";
 import { render } from "../log/render.ts";
+import { type Spent, spentBy } from "../log/spent.ts";
 import type { AGUIEvent, UserMessage } from "../protocol/events.ts";
 import { event } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
@@ -63,6 +65,8 @@ export class ChildRunner {
   /** By the paths of their steps. */
   readonly resting = new Map<Path, RestingChild>();
   readonly #followed = new Map<Path, Followed>();
+  /** Logs of runs below, as far as they were read here. */
+  readonly #read = new Map<Uid, ChildLog>();
   readonly #options: Pick<DriverOptions, "store" | "stop" | "now" | "report">;
   readonly #session: DriveSession;
   readonly #rules: ChildRules;
@@ -111,6 +115,7 @@ export class ChildRunner {
     const child = this.#followed.get(step.path) ?? new Followed(uid, () => this.#moved(step.path));
     if (!this.#followed.has(step.path)) {
       this.#followed.set(step.path, child);
+      this.#read.set(uid, child.log);
       child.unwatch = store.watch({ run: uid }, child.hear);
     }
     const wake = child.wake;
@@ -246,6 +251,31 @@ export class ChildRunner {
 
   #accepted(step: ChildStep, output: Json): StepEnd {
     return this.#rules.accepted?.(step, output) ?? { status: "ok", output, patch: [] };
+  }
+
+  /**
+   * What the runs below this one have used so far. Their time is not among it: it is that of the attempts here which they are.
+   *
+   * @param at - milliseconds since the epoch
+   */
+  async spent(at: number, { run, steps }: RunState = this.#session.state): Promise<readonly Spent[]> {
+    const spent: Spent[] = [];
+    for (const { started, attempts } of steps.values()) {
+      if (started.step !== "child" || attempts.length === 0) continue;
+      const { state } = await this.#logOf(childUid(run.uid, started.path));
+      spent.push({ ...spentBy(state, at), time: 0 }, ...(await this.spent(at, state)));
+    }
+    return spent;
+  }
+
+  async #logOf(uid: Uid): Promise<ChildLog> {
+    const known = this.#read.get(uid);
+    if (known !== undefined && known.head >= 0) return known;
+    const log = new ChildLog(uid);
+    for await (const entry of this.#options.store.read(uid, -1)) log.take(entry);
+    // One that goes on is read again, or is followed.
+    if (log.state.finished !== null) this.#read.set(uid, log);
+    return log;
   }
 
   /** The children that have not ended, as far as they were read: what the store has to know of a run that is to rest. */

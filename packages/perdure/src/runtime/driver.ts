@@ -58,6 +58,7 @@ class Driver {
     await toolsOfCalls(this.#options, this.#session);
     for (;;) {
       if (stop.aborted) return await this.#release();
+      const elsewhere = agent.loop.budget === undefined ? [] : await this.#steps.children.spent(now());
       const inbox = await this.#session.mail();
       // What is started now ends at once, before anybody waits for it: nobody else would notice, and the loop would not let go of its process.
       this.#session.signal.throwIfAborted();
@@ -72,6 +73,7 @@ class Driver {
         disagreed: this.#steps.disagreed,
         held: this.#steps.held,
         resting: this.#steps.children.resting,
+        elsewhere,
         leftBehind: this.#options.writes.of(this.#options.lease.uid),
       });
       const ended = await this.#act(decision);
