@@ -9,6 +9,7 @@ import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import { questionOf } from "./body-questions.ts";
+import { leftToClient } from "./body-record.ts";
 import type { Terminal } from "./body-stream.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { openClientCalls } from "./intake.ts";
@@ -117,14 +118,14 @@ function finish(
   };
 }
 
-/** Calls that the code left to the client, as steps that the client finishes. Their places are none that code can begin. */
+/** Calls that the code left to the client, as steps that the client finishes. */
 function clientSteps(run: RunState, toolCallIds: readonly string[]): NewEntry[] {
   const calls = run.messages.flatMap((message) => (message.role === "assistant" ? (message.toolCalls ?? []) : []));
   return toolCallIds.map((toolCallId, i): NewEntry => {
     const call = calls.find(({ id }) => id === toolCallId);
     return {
       kind: "step.started",
-      path: `client${run.steps.size + i}` as Path,
+      path: leftToClient(run.steps.size + i),
       step: "client-tool",
       name: call?.function.name ?? "",
       effect: "read",

@@ -66,7 +66,18 @@ const WITH_LANES: ReadonlySet<string> = new Set(["model", "tool", "client-tool",
 export function endedItself({ leg, interrupts, steps }: RunState): boolean {
   if (leg !== null) return false;
   const isAsked = [...interrupts.values()].some(({ kind, path }) => kind === "question" && path === "");
-  return isAsked || [...steps.values()].some(({ started, finished }) => started.step === "client-tool" && !finished);
+  return isAsked || [...steps.values()].some(({ started: { path }, finished }) => isLeftToClient(path) && !finished);
+}
+
+const LEFT_TO_CLIENT = "client";
+
+/** The place of a call that the code has left to the client without waiting for it: none that the code itself can begin. */
+export function leftToClient(ordinal: number): Path {
+  return `${LEFT_TO_CLIENT}${ordinal}` as Path;
+}
+
+function isLeftToClient(path: Path): boolean {
+  return path.startsWith(LEFT_TO_CLIENT);
 }
 
 /** The record of code that begins now. */

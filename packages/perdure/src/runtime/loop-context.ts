@@ -3,6 +3,7 @@ import type { Json, Jsonify } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
 import type { Duration, Effect } from "../protocol/words.ts";
 import type { ToolContext, ToolDefinition, ToolHandler, ToolInput, ToolOutput } from "../tool/definition.ts";
+import type { DynTool } from "../tool/dyn-tool.ts";
 
 /** How a step runs that is written where it is needed: see {@link DurableContext.once}. */
 export interface OnceOptions<T = unknown> {
@@ -51,6 +52,7 @@ export interface DurableContext<S, Lane extends RunContext<S>> extends RunContex
    * @throws {@link StepFailed} when it has failed for good, was rejected, or nobody knows what came of it
    */
   call<T extends ToolDefinition>(tool: T, input: ToolInput<T>, options?: CallOptions): Promise<ToolOutput<T>>;
+  call(tool: DynTool, input: unknown, options?: CallOptions): Promise<Json>;
   /**
    * Runs a function once, whatever happens: when it has ended, its result is recorded. What it may not do twice says its `effect`.
    *

@@ -115,7 +115,7 @@ export function operationsOf(
       return {
         ...result,
         output: await step(
-          "tool",
+          tool === undefined && ctx.clientTool(name) !== undefined ? "client-tool" : kindOf(tool),
           () => call,
           tool,
           (output) => output,
@@ -147,7 +147,7 @@ export function operationsOf(
       const given = toJson(input, `input of tool \`${tool.name}\``);
       const shown = show ? {} : ({ isHidden: true } as const);
       return step(
-        "tool",
+        kindOf(tool),
         () => ({ name: tool.name, input: given, ...shown }),
         tool,
         (output) => output,

@@ -3,6 +3,7 @@ import {
   type Agent,
   AskCancelled,
   agent,
+  agentTool,
   createRuntime,
   HandlerError,
   type LoopContext,
@@ -22,10 +23,10 @@ import { z } from "zod";
 type Code = (ctx: LoopContext) => Promise<unknown>;
 
 /** One thread of one agent; its server can be started again. */
-function serverOf(code: Code) {
+function serverOf(code: Code, others: readonly Agent[] = []) {
   const store = memory();
   const loop: Agent = agent<Json>({ name: "loop", run: code });
-  const start = (): Runtime => createRuntime({ agents: [loop], store, onError: () => {} });
+  const start = (): Runtime => createRuntime({ agents: [loop, ...others], store, onError: () => {} });
   let runtime = start();
   onTestFinished(() => runtime.close());
   let runs = 0;
@@ -37,12 +38,12 @@ function serverOf(code: Code) {
     );
   return {
     store,
-    async restart(): Promise<void> {
+    restart: async (): Promise<void> => {
       await runtime.close();
       runtime = start();
       await runtime.open();
     },
-    async send(resume: readonly object[] = []): Promise<readonly AGUIEvent[]> {
+    send: async (resume: readonly object[] = []): Promise<readonly AGUIEvent[]> => {
       const runId = `r${++runs}`;
       const messages = [{ id: "u", role: "user", content: "go" }];
       const body = { threadId: "t", runId, messages, tools: [], context: [], protocolVersion: "1.0", resume };
@@ -51,7 +52,7 @@ function serverOf(code: Code) {
         .split("\n")
         .flatMap((line) => (line.startsWith("data: ") ? [JSON.parse(line.slice(6)) as AGUIEvent] : []));
     },
-    async run(): Promise<string> {
+    run: async (): Promise<string> => {
       for (;;) {
         const { runs: all } = (await (await fetch("/runs")).json()) as { runs: { uid: string }[] };
         if (all[0] !== undefined) return all[0].uid;
@@ -262,6 +263,26 @@ describe("model", () => {
     });
     const types = new Set(events.map(({ type }) => type));
     expect([...types]).toEqual(expect.arrayContaining(["TEXT_MESSAGE_CONTENT", "TOOL_CALL_START", "TOOL_CALL_RESULT"]));
+  });
+});
+
+describe("an agent as a tool", () => {
+  it("is called like any tool: a run of its own, shown as it goes, whose questions its caller asks", async () => {
+    const child = agent<Json>({
+      name: "child",
+      async run(ctx) {
+        ctx.say("Let me see.");
+        return await ctx.ask({ message: "Which one?", schema: z.string() });
+      },
+    });
+    const asking = agentTool(child, { name: "ask_child", description: "Asks the child." });
+    const server = serverOf((ctx) => ctx.call(asking, { task: "Choose." }), [child]);
+    const first = await server.send();
+    expect(first).toContainEqual(expect.objectContaining({ delta: "Let me see." }));
+    const [interruptId] = asked(first);
+    await server.restart();
+    const events = await server.send([{ interruptId, status: "resolved", payload: "this" }]);
+    expect(resultOf(events)).toBe("this");
   });
 });
 
