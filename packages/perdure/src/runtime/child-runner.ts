@@ -46,7 +46,7 @@ export interface ChildStep {
 export interface Spawning {
   readonly agent: Agent;
   readonly asked: UserMessage["content"];
-  readonly started?: NewEntry | undefined;
+  readonly started?: readonly NewEntry[] | undefined;
   readonly edited?: Json | undefined;
 }
 
@@ -85,7 +85,7 @@ export class ChildRunner {
    * Begins the child of a step, and follows it until it rests or has ended.
    *
    * @param asked - its first user message
-   * @param started - the entry that begins the step, where the log has none yet
+   * @param started - the entries that begin the step, where the log has none yet
    * @param edited - arguments of a human's, in place of the model's
    */
   async spawn(step: ChildStep, { agent, asked, started, edited }: Spawning, signal: AbortSignal): Promise<void> {
@@ -94,7 +94,7 @@ export class ChildRunner {
     await session.offer(
       () => [
         ...(session.state.leg === null ? intake(session.state, []) : []),
-        ...(started === undefined ? [] : [started]),
+        ...(started ?? []),
         {
           ...{ kind: "step.attempt", path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
           ...(edited !== undefined && { edited }),
