@@ -64,14 +64,12 @@ export interface LoopContext<S = Json> extends DurableContext<S, LoopContext<S>>
    * @throws {@link StepFailed} when no model has given one
    */
   model(options: ModelCallOptions): Promise<ModelTurn>;
-  call: DurableContext<S, LoopContext<S>>["call"] & {
-    /**
-     * Runs a call that a model made. User interfaces see its result.
-     *
-     * @returns what became of it, for the next {@link model}: a failure, too, is for the model to read
-     */
-    (call: ModelTurnCall): Promise<ToolResult>;
-  };
+  /**
+   * Runs a tool; or a call that a model made, whose result user interfaces see.
+   *
+   * @returns its output; of a model's call what became of it, for the next {@link model}: a failure, too, is for the model to read
+   */
+  call: DurableContext<S, LoopContext<S>>["call"] & ((call: ModelTurnCall) => Promise<ToolResult>);
 }
 
 /** An agent whose loop is code of the user's own. */

@@ -229,7 +229,7 @@ it("an operator may abandon the run", async () => {
   const server = deployments();
   await server.deploy(first);
   const asked = await server.send();
-  await server.deploy(async (ctx) => void (await ctx.sleep(1)));
+  await server.deploy((ctx) => ctx.sleep(1));
   await server.answer(asked, true);
   const [question] = await server.inbox();
   expect(await server.decide(question?.id ?? "", "abandon")).toBe(200);
