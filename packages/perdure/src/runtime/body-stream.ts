@@ -91,7 +91,10 @@ export class BodyStream implements Stream {
       this.#believe(event, lane);
       const fresh = isState(event) ? event : this.#unmatched(event, lane);
       if (fresh === undefined) this.#follow(event, lane);
-      else live.push(...this.#reopened(fresh, lane, live), withIds(fresh, this.#ids));
+      else {
+        this.#reopen(fresh, lane, live);
+        live.push(withIds(fresh, this.#ids));
+      }
       if (fresh !== undefined) this.#follow(event, lane);
     }
     this.#isLive = live.length > 0;
@@ -211,21 +214,24 @@ export class BodyStream implements Stream {
   }
 
   /** Y2. */
-  #reopened(event: AGUIEvent, lane: Path, before: readonly AGUIEvent[]): readonly AGUIEvent[] {
-    if (this.#open.size === 0) return [];
+  #reopen(event: AGUIEvent, lane: Path, before: readonly AGUIEvent[]): void {
+    if (this.#open.size === 0) return;
     const shown = new Set(openItems(this.#session.stream.wire).map(({ kind, id }) => `${kind} ${id}`));
     // What is on its way with it is not to be seen yet.
     for (const begun of before.map(beginning)) if (begun !== undefined) shown.add(begun);
     const owner = blockOf(withIds(event, this.#ids));
-    return [...this.#open].flatMap(([key, { lane: at, start, args }]): readonly AGUIEvent[] => {
-      if (shown.has(key)) return [];
+    for (const [key, { lane: at, start, args }] of this.#open) {
       const isAround = (key.startsWith("step ") || key.startsWith("subagent ")) && isWithin(lane, at);
-      if (!isAround && !owner.includes(key)) return [];
+      if (shown.has(key) || (!isAround && !owner.includes(key))) continue;
       // What has closed it before is none of the code's doing then.
       this.#lanes.get(at)?.passOptional();
-      if (start.type !== "TOOL_CALL_START" || args === "") return [start];
-      return [start, { type: "TOOL_CALL_ARGS", toolCallId: start.toolCallId, delta: args }];
-    });
+      const isCall = start.type === "TOOL_CALL_START" && args !== "";
+      const opening: readonly AGUIEvent[] = isCall
+        ? [start, { type: "TOOL_CALL_ARGS", toolCallId: start.toolCallId, delta: args }]
+        : [start];
+      // In its own lane: a step has to end where it began.
+      this.#send(opening, at);
+    }
   }
 }
 

@@ -149,6 +149,8 @@ class Driver {
     const end = body.end();
     if (end === undefined) return undefined;
     const { report, lease } = this.#options;
+    // Code that was run again may believe that something is closed which is not: that must not keep the run from its end.
+    this.#session.closeOpen({ type: "whole" });
     const offer = async ({ is, entries, wakeAt }: BodyEnd): Promise<Driven | undefined> => {
       const ends = { runnable: false, wakeAt, waitsForKey: null };
       return (await this.#session.offer(entries, { ends })) ? is : undefined;
