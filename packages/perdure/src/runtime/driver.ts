@@ -345,7 +345,7 @@ class Driver {
       await this.#session.awaken(left);
       return undefined;
     }
-    const parked: NewEntry = { kind: "run.parked", why: key !== null ? "key" : until === null ? "signal" : "timer" };
+    const parked: NewEntry = { kind: "run.parked", why: key === null ? "timer" : "key" };
     return (await this.#park([parked], until, key)) ? "parked" : undefined;
   }
 
