@@ -57,6 +57,11 @@ export function failedEnd(session: DriveSession, error: { readonly code: string;
   return finish(session, { type: "error", error: { code, message } }, "failed", session.legUsage());
 }
 
+/** The end of a run that was cancelled, or given up, and whose code has nothing to say about it. */
+export function cancelledEnd(session: DriveSession): BodyEnd {
+  return finish(session, { type: "cancelled" }, "cancelled", session.legUsage());
+}
+
 type Usage = Extract<NewEntry, { kind: "leg.finished" }>["usage"];
 
 function usageOf(session: DriveSession, { usage = [] }: Terminal): Usage {

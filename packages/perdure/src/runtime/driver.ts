@@ -17,7 +17,7 @@ import type { Path } from "../protocol/words.ts";
 import type { ClaimChange, Inbox, KeyName } from "../store/store.ts";
 import type { BodyAgent, Loop } from "./agent-definition.ts";
 import { CUT, GIVEN_UP, LOST } from "./attempt-outcome.ts";
-import { type BodyEnd, bodyEnd, failedEnd } from "./body-ending.ts";
+import { type BodyEnd, bodyEnd, cancelledEnd, failedEnd } from "./body-ending.ts";
 import { BodyLoop } from "./body-loop.ts";
 import { type Decision, decide, isChild, type Start } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
@@ -151,18 +151,25 @@ class Driver {
     const { report, lease } = this.#options;
     // Code that was run again may believe that something is closed which is not: that must not keep the run from its end.
     this.#session.closeOpen({ type: "whole" });
-    const offer = async ({ is, entries, wakeAt }: BodyEnd): Promise<Driven | undefined> => {
-      const ends = { runnable: false, wakeAt, waitsForKey: null };
-      return (await this.#session.offer(entries, { ends })) ? is : undefined;
-    };
     try {
-      return await offer(bodyEnd(this.#session, end.terminal, end.asked));
+      return await this.#offerEnd(bodyEnd(this.#session, end.terminal, end.asked));
     } catch (error) {
       if (!(error instanceof PayloadTooLargeError)) throw error;
       // What the code returned, or asked, is more than the log takes.
       report(error, lease.uid);
-      return await offer(failedEnd(this.#session, error));
+      return await this.#offerEnd(failedEnd(this.#session, error));
     }
+  }
+
+  /** Its code rests, or was left: what it has asked and begun is taken back with it. */
+  async #endCancelled(): Promise<Driven | undefined> {
+    this.#session.closeOpen({ type: "cut", error: CANCELLED });
+    return await this.#offerEnd(cancelledEnd(this.#session));
+  }
+
+  async #offerEnd({ is, entries, wakeAt }: BodyEnd): Promise<Driven | undefined> {
+    const ends = { runnable: false, wakeAt, waitsForKey: null };
+    return (await this.#session.offer(entries, { ends })) ? is : undefined;
   }
 
   async #act(decision: Decision): Promise<Driven | undefined> {
@@ -201,6 +208,7 @@ class Driver {
       case "end-leg":
         return (await this.#endLeg(decision.outcome)) ? "parked" : undefined;
       case "finish":
+        if (this.#body !== undefined) return await this.#endCancelled();
         return (await this.#finish(decision)) ? "finished" : undefined;
       case "end-body":
         return this.#body && (await this.#endBody(this.#body));
