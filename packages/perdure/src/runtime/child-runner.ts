@@ -15,6 +15,7 @@ import { type Entry, EntryError, type Frame, type NewEntry, type StepEnd } from 
 import type { RunState } from "../log/fold.ts";
 import { brokenLog, LogError } from "../log/log-error.ts";
 import { render } from "../log/render.ts";
+import { spentByChild } from "../log/spent.ts";
 import type { AGUIEvent, UserMessage } from "../protocol/events.ts";
 import { event } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
@@ -22,6 +23,7 @@ import { hasCall, hasSubagent, isAnswered } from "../protocol/verify.ts";
 import type { Path, RecordedError, Uid } from "../protocol/words.ts";
 import { EntryMissingError, StoreDamagedError } from "../store/errors.ts";
 import type { Agent } from "./agent-definition.ts";
+import type { Allotment } from "./allotment.ts";
 import { childEnd } from "./child-end.ts";
 import { childUid, firstEntriesOfChild } from "./child-start.ts";
 import type { DriveSession } from "./drive-session.ts";
@@ -46,7 +48,12 @@ export interface Spawning {
   readonly asked: UserMessage["content"];
   readonly started?: NewEntry | undefined;
   readonly edited?: Json | undefined;
+  /** What it may use, at the moment at which it begins. */
+  allot(): Allotted;
 }
+
+/** `nothing`: its caller's budget leaves it nothing to begin with. */
+export type Allotted = Allotment | "unlimited" | "nothing";
 
 /** What depends on who begins children: a loop's calls, or a body's own `spawn`. */
 export interface ChildRules {
@@ -78,28 +85,36 @@ export class ChildRunner {
   }
 
   /**
-   * Begins the child of a step, and follows it until it rests or has ended.
+   * Begins the child of a step, and follows it until it rests or has ended. Where nothing is left for it, it does not begin.
    *
    * @param asked - its first user message
    * @param started - the entry that begins the step, where the log has none yet
    * @param edited - arguments of a human's, in place of the model's
    */
-  async spawn(step: ChildStep, { agent, asked, started, edited }: Spawning, signal: AbortSignal): Promise<void> {
+  async spawn(step: ChildStep, { agent, asked, started, edited, allot }: Spawning, signal: AbortSignal): Promise<void> {
     const session = this.#session;
     const { path } = step;
-    await session.offer(
-      () => [
-        ...(session.state.leg === null ? intake(session.state, []) : []),
-        ...(started === undefined ? [] : [started]),
-        {
-          ...{ kind: "step.attempt", path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
-          ...(edited !== undefined && { edited }),
-        },
-        announced(session.state, step, agent),
-      ],
-      { starts: [firstEntriesOfChild(session.state, path, { agent, asked })] },
-    );
-    await this.follow(step, signal);
+    let isBegun = false;
+    await session.offerBatch(() => {
+      const allotted = allot();
+      if (allotted === "nothing") return { entries: [] };
+      isBegun = true;
+      const allotment = allotted === "unlimited" ? undefined : allotted;
+      return {
+        entries: [
+          ...(session.state.leg === null ? intake(session.state, []) : []),
+          ...(started === undefined ? [] : [started]),
+          {
+            ...{ kind: "step.attempt", path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
+            ...(edited !== undefined && { edited }),
+            ...(allotment !== undefined && { allotted: allotment.limits }),
+          },
+          announced(session.state, step, agent),
+        ],
+        starts: [firstEntriesOfChild(session.state, path, { agent, asked, allotted: allotment })],
+      };
+    });
+    if (isBegun) await this.follow(step, signal);
   }
 
   /** Shows what a child does until it rests or has ended. */
@@ -233,15 +248,23 @@ export class ChildRunner {
     // What it has called and got no answer to, nobody will answer here.
     const withdrawn = [...(running.get(path)?.calls ?? [])].filter((id) => hasCall(wire, id) && !isAnswered(wire, id));
     const usage = aggregateTokenUsage([...child.log.usage]);
+    const spent = this.#spentBy(path, child);
     const entries: NewEntry[] = [
       ...(withdrawn.length > 0 ? [{ kind: "frame", path, ref: { of: "MESSAGES_SNAPSHOT", withdrawn } } as const] : []),
-      { kind: "step.finished", path, via: "call", ...end, ...(usage.length > 0 && { usage }) },
+      { kind: "step.finished", path, via: "call", ...end, ...(usage.length > 0 && { usage }), ...(spent && { spent }) },
       ...(step.id === undefined ? [] : [{ kind: "frame", path, ref: { of: "TOOL_CALL_RESULT", path } } as const]),
     ];
     session.add(entries);
     session.showState(path);
     child.unwatch();
     this.#followed.delete(path);
+  }
+
+  /** What of its allotment it has used; undefined where its log does not say it to the end: then all of it. */
+  #spentBy(path: Path, { log }: Followed): ReturnType<typeof spentByChild> | undefined {
+    if (this.#session.state.steps.get(path)?.attempts.at(-1)?.allotted === undefined) return undefined;
+    if (log.head < 0 || log.state.finished === null) return undefined;
+    return spentByChild(log.state, log.state.finished.at);
   }
 
   #accepted(step: ChildStep, output: Json): StepEnd {

@@ -105,11 +105,16 @@ export class DriveSession {
     entries: readonly NewEntry[] | (() => readonly NewEntry[]),
     options: Omit<Batch, "entries"> = {},
   ): Promise<boolean> {
-    this.stream.flush();
-    const appended = await this.#log.offer(() => ({
+    return await this.offerBatch(() => ({
       ...options,
       entries: typeof entries === "function" ? entries() : entries,
     }));
+  }
+
+  /** The same, of a batch that depends as a whole on what was added before it. */
+  async offerBatch(make: () => Batch): Promise<boolean> {
+    this.stream.flush();
+    const appended = await this.#log.offer(make);
     if (appended.is === "inbox") this.#mayHaveMail = true;
     return appended.is === "appended";
   }

@@ -42,7 +42,7 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
       if (next.next !== "own") return next;
       const { step } = next;
       const body: Body = { run: run.run.uid, step: step.path, tool: step.name, phase: "own" };
-      return { next: "own", step: { ...step, run: (signal) => host.runs(body, () => step.run(signal)) } };
+      return { next: "own", step: { ...step, run: (signal, most) => host.runs(body, () => step.run(signal, most)) } };
     },
     asks: (step) => loop.asks(step),
     tool(name) {
