@@ -16,8 +16,15 @@ interface Host {
   runs<T>(body: Body, work: () => Promise<T>): Promise<T>;
 }
 
+/** By process: an agent that several others call is one agent. */
+const made = new WeakMap<Host, WeakMap<LoopAgent, LoopAgent>>();
+
 export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
-  return { ...agent, loop: instrumentedLoop(agent.loop, host) };
+  const ofHost = made.get(host) ?? new WeakMap<LoopAgent, LoopAgent>();
+  made.set(host, ofHost);
+  const one = ofHost.get(agent) ?? { ...agent, loop: instrumentedLoop(agent.loop, host) };
+  ofHost.set(agent, one);
+  return one;
 }
 
 function instrumentedLoop(loop: Loop, host: Host): Loop {
