@@ -184,7 +184,7 @@ function provider(plan: BudgetPlan, books: Books): LanguageModel {
   };
 }
 
-export function streamOf(parts: Generator<object>): ReadableStream<object> {
+export function streamOf(parts: Iterator<object>): ReadableStream<object> {
   return new ReadableStream({
     pull(controller) {
       const { done, value } = parts.next();

@@ -6,6 +6,7 @@ import { z } from "zod";
 import { agentTool } from "../../src/agent/agent-tool.ts";
 import { agent, type LanguageModel, tool } from "../../src/index.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
+import { streamOf } from "./budget-plays.ts";
 import { jumpingClock, playedInTime, sleep, type Timed, type Watch } from "./timed-plays.ts";
 
 let endOfHurry = (): void => {};
@@ -58,7 +59,7 @@ function timed({ turns, limit }: TreeInTime, watch: Watch): LoopAgent {
         }),
         { type: "finish", finishReason: { unified: calls.length > 0 ? "tool-calls" : "stop" }, usage: {} },
       ];
-      return { stream: ReadableStream.from(parts) as ReadableStream<object> };
+      return { stream: streamOf(parts.values()) };
     },
   };
   const read = tool({
