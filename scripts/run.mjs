@@ -24,6 +24,10 @@ const commands = {
   chaos: { usage: "npm run chaos -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("chaos", args) },
   cuts: { usage: "npm run cuts -- N [--seed S] [--broken NAME|all]", run: (args) => campaign("cuts", args) },
   perdure: { usage: "npm run perdure -- COMMAND", run: perdure },
+  workday: {
+    usage: "npm run workday [-- --turns N] [--kills N] [--seed S]",
+    run: (args) => campaign("workday", args),
+  },
   hunt: { usage: "npm run hunt -- N [--seed S]", run: hunt },
   conformance: { usage: "npm run conformance -- FOLDER", run: conformance },
   "conformance-others": {

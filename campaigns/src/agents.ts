@@ -47,7 +47,7 @@ const Receipt = z.object({ receipt: z.string() });
 const Payment = z.object({ order: z.string(), cents: z.number(), why: z.string() });
 type Payment = z.infer<typeof Payment>;
 
-function toolsOf({ ledger, pause }: World) {
+export function toolsOf({ ledger, pause }: World) {
   const pay = async (name: string, { order }: Payment, key: string) => {
     await pause();
     ledger.write({ what: effectOf(name, order), key });
@@ -172,6 +172,8 @@ function toolsOf({ ledger, pause }: World) {
 export interface Script {
   /** How many messages the user sends. */
   readonly messages: number;
+  /** What he says in each. Default: what the order is, then whatever keeps the talk going. */
+  readonly say?: (order: string, i: number) => string;
   /** The effects that the ledger has to hold in the end, once each. */
   readonly effects: (order: string) => readonly string[];
   /** The model's answers, over all turns of the thread. */
@@ -286,6 +288,10 @@ export const scripts: Readonly<Record<string, Script>> = {
 /** Approvals of this amount are rejected. */
 export const REJECTED_CENTS = 9_999;
 
+export const deskState = {
+  state: { schema: Desk, initial: (): Desk => ({ seen: {}, labels: {}, paid: {}, note: "" }) },
+};
+
 export function agentsOf(world: World): Agent[] {
   const tools = toolsOf(world);
   return Object.entries(scripts).map(([name, { turns }]) =>
@@ -299,7 +305,7 @@ export function agentsOf(world: World): Agent[] {
         },
       ),
       tools,
-      state: { schema: Desk, initial: () => ({ seen: {}, labels: {}, paid: {}, note: "" }) },
+      ...deskState,
     }),
   );
 }

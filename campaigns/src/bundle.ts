@@ -11,18 +11,19 @@ const sources = fileURLToPath(new URL("../../packages/perdure/src/", import.meta
  * Bundles a server with the product's sources, so that it starts in moments and a break touches nothing but the bundle.
  *
  * @param broken - a name of {@link breaks}
+ * @param source - the server, among these sources
  * @returns the file to run; its folder is the caller's to remove
  */
-export async function bundleServer(broken?: string): Promise<string> {
+export async function bundleServer(broken?: string, source = "server.ts"): Promise<string> {
   const replacements = broken === undefined ? [] : (breaks[broken]?.replacements ?? []);
   const left = new Set(replacements);
   // Within the workspace, so that what is not bundled is found.
   mkdirSync(join(here, ".servers"), { recursive: true });
   const outDir = mkdtempSync(join(here, ".servers", `${broken ?? "sound"}-`));
-  const doors = ["sqlite", "testing"].map((door) => [`perdure/${door}`, join(sources, `${door}.ts`)]);
+  const doors = ["sqlite", "testing", "mcp"].map((door) => [`perdure/${door}`, join(sources, `${door}.ts`)]);
   await build({
     config: false,
-    entry: { server: join(here, "src/server.ts") },
+    entry: { server: join(here, "src", source) },
     outDir,
     clean: false,
     dts: false,

@@ -36,6 +36,10 @@ export interface ConversationOptions {
   readonly over: AbortSignal;
   /** Its own client, not an onlooker, has lost a connection in the middle of a run. */
   readonly onLost?: () => void;
+  /** A human has answered a question. */
+  readonly onAnswer?: () => void;
+  /** Called before each of the user's messages. */
+  readonly onTurn?: (i: number) => Promise<void>;
   /** An operator was asked about a step that was running in too many deaths. */
   readonly onPoisoned?: () => void;
 }
@@ -71,13 +75,16 @@ export class Conversation {
 
   /** @throws {@link Fault} */
   async run(): Promise<void> {
+    const { order, script } = this.#options;
+    const { messages, say = (_, i) => (i === 0 ? firstMessage(order) : `And then? (${i})`) } = script;
     const looking = this.#lookOn();
     // It is awaited at the end; until then nobody would see it fail.
     looking.catch(() => {});
     try {
-      for (let i = 0; i < this.#options.script.messages; i++) {
-        const content = i === 0 ? firstMessage(this.#options.order) : `And then? (${i})`;
-        this.#client.add({ id: `${this.#options.order}-u${i}`, role: "user", content });
+      for (let i = 0; i < messages; i++) {
+        await this.#options.onTurn?.(i);
+        const content = say(order, i);
+        this.#client.add({ id: `${order}-u${i}`, role: "user", content });
         await this.#turn();
       }
     } finally {
@@ -138,6 +145,7 @@ export class Conversation {
     for (const interrupt of interrupts) {
       const entry = { interruptId: interrupt.id, status: "resolved" as const, payload: this.#payloadFor(interrupt) };
       entries.push(entry);
+      this.#options.onAnswer?.();
       // A human may answer somewhere else; the client then says the same again.
       if (this.#options.isAnsweredElsewhere?.()) await this.#answerInInbox(entry);
     }
@@ -252,7 +260,7 @@ export function unnamed({ messages, state }: HeldByClient, order: string): HeldB
 }
 
 /** The first place where two transcripts part. */
-function difference(held: HeldByClient, expected: HeldByClient): string {
+export function difference(held: HeldByClient, expected: HeldByClient): string {
   const [a, b] = [held, expected].map((one) => {
     const { messages, state } = normaliseTranscript(one) as { messages: unknown[]; state: unknown };
     return [...messages, state].map((part) => JSON.stringify(part, inOrder));

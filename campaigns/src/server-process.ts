@@ -7,6 +7,8 @@ export interface ServerFiles {
   readonly program: string;
   readonly store: string;
   readonly ledger: string;
+  /** Added to the environment of the next process. */
+  readonly env?: () => NodeJS.ProcessEnv;
 }
 
 /** The server under test: one process at a time, on one port and one file, killed and started again. */
@@ -47,9 +49,12 @@ export class ServerProcess {
    */
   async start(aim = 0): Promise<void> {
     if (this.#port === 0) this.#port = await freePort();
-    const { program, store, ledger } = this.files;
+    const { program, store, ledger, env } = this.files;
     const args = [program, store, ledger, String(this.#port), `${this.seed}/${this.#starts++}`, String(aim)];
-    const child = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "pipe"] });
+    const child = spawn(process.execPath, args, {
+      stdio: ["pipe", "pipe", "pipe"],
+      env: { ...process.env, ...env?.() },
+    });
     this.#child = child;
     child.stderr.setEncoding("utf8").on("data", (text: string) => {
       this.#said = [...this.#said, ...text.trimEnd().split("\n")].slice(-200);

@@ -1,42 +1,4 @@
-/**
- * The process that gets killed: `node server.js STORE LEDGER PORT SEED AIM`. It says "ready" when it serves, and dies with its parent.
- *
- * With an aim above 0 it kills itself with SIGKILL, when so many effects have reached the ledger: no other process can hit the moment between an
- * effect and its record.
- */
-import process from "node:process";
-import { setTimeout as sleep } from "node:timers/promises";
-import { createRuntime, serve } from "perdure";
-import { sqlite } from "perdure/sqlite";
 import { agentsOf } from "./agents.ts";
-import { type Effect, Ledger } from "./ledger.ts";
-import { Random } from "./random.ts";
+import { serveUntilKilled } from "./dying-server.ts";
 
-const [file = "", ledger = "", port = "0", seed = "", aim = "0"] = process.argv.slice(2);
-const random = new Random(seed);
-
-class AimedLedger extends Ledger {
-  #left = Number(aim);
-
-  override write(effect: Effect): void {
-    super.write(effect);
-    if (--this.#left === 0) process.kill(process.pid, "SIGKILL");
-  }
-}
-
-process.stdin.on("end", () => process.exit(1)).resume();
-
-const runtime = createRuntime({
-  agents: agentsOf({
-    ledger: new AimedLedger(ledger),
-    pause: async () => {
-      if (random.chance(0.6)) await sleep(random.between(1, 40));
-    },
-    delayMs: 3,
-  }),
-  store: sqlite(file),
-  onError: (error) => console.error(error),
-});
-await runtime.open();
-await serve(runtime, { port: Number(port) });
-console.log("ready");
+await serveUntilKilled(agentsOf);

@@ -1,5 +1,6 @@
 // Define an agent.
-export { AgentDefinitionError, agent, type ModelAgentDefinition } from "./agent/agent.ts";
+export { agent, type ModelAgentDefinition } from "./agent/agent.ts";
+export { AgentDefinitionError } from "./agent/definition-error.ts";
 export type { Compaction } from "./agent/compaction.ts";
 export { type AgentToolOptions, agentTool } from "./agent/agent-tool.ts";
 export type { AboutStep, StepSettings } from "./agent/loop.ts";
@@ -11,6 +12,13 @@ export { defaultPricing, type Price, type Pricing } from "./agent/pricing.ts";
 export type { OutputMode } from "./agent/structured-output.ts";
 export type { CompactionContext } from "./agent/summarise.ts";
 export type { Agent, AgentTool, Arrival, BodyAgent, LoopAgent, StateDefinition } from "./runtime/agent-definition.ts";
+
+// Write its loop yourself.
+export type { LoopContext, LoopDefinition, ModelCallOptions, ModelTurn, ModelTurnCall } from "./agent/loop-context.ts";
+export type { ToolResult } from "./agent/prompt.ts";
+export type { CallOptions, DurableContext, OnceOptions, Question } from "./runtime/loop-context.ts";
+export { NotDeterministic, StepNotAwaited } from "./runtime/development.ts";
+export { AskCancelled, Diverged, InputChanged, NeedsStore, RaceLost, StepFailed } from "./runtime/loop-errors.ts";
 
 // Define its tools.
 export type {

@@ -25,7 +25,7 @@ export interface AgentToolOptions<I extends Schema = Schema<Task>, S = Json>
   /** The arguments that the model writes. Default: `{ task: string }`. */
   readonly input?: I;
   /** The sub-agent's first user message. Default: the task; for an `input` of your own, its JSON text. */
-  message?(input: Infer<I>): UserMessage["content"];
+  readonly message?: (input: Infer<I>) => UserMessage["content"];
 }
 
 const TASK = jsonSchema<Task>({

@@ -1,7 +1,6 @@
 import type { AgentCapabilities } from "@ag-ui/core";
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import { parseDuration } from "../protocol/duration.ts";
-import { PerdureError } from "../protocol/errors.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import { describeIssues, validateSync } from "../protocol/validate.ts";
@@ -14,17 +13,12 @@ import type { ToolSource } from "../tool/tool-source.ts";
 import type { BudgetDefinition } from "./agent-budget.ts";
 import { loopOverSources } from "./changing-tools.ts";
 import type { Compaction } from "./compaction.ts";
+import { AgentDefinitionError } from "./definition-error.ts";
 import { builtInLoop, type StepSettings } from "./loop.ts";
+import type { LoopDefinition } from "./loop-context.ts";
+import { loopModels } from "./loop-models.ts";
 import { type LanguageModel, modelProblem } from "./model-port.ts";
 import { ANSWER_TOOL, type OutputMode, type StructuredOutput, structuredOutput } from "./structured-output.ts";
-
-/** An agent's definition is not usable. */
-export class AgentDefinitionError extends PerdureError {
-  override readonly name = "AgentDefinitionError";
-  constructor(message: string, options?: ErrorOptions) {
-    super("AGENT_DEFINITION", message, options);
-  }
-}
 
 /** An agent of the built-in loop: a model with tools. */
 export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, O>, "loop" | "run">, BudgetDefinition {
@@ -80,8 +74,8 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
 export function agent<S = Json, O = unknown>(definition: ModelAgentDefinition<S, O>): LoopAgent<S, O>;
-export function agent<S = Json>(definition: BodyAgent<S>): BodyAgent<S>;
-export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): LoopAgent<S> | BodyAgent<S> {
+export function agent<S = Json>(definition: LoopDefinition<S>): BodyAgent<S>;
+export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>): LoopAgent<S> | BodyAgent<S> {
   const { name, capabilities } = definition;
   if (!NAME.test(name)) {
     throw new AgentDefinitionError(`agent name ${JSON.stringify(name)} has to match ${NAME}; it is part of a URL`);
@@ -145,7 +139,8 @@ export function agent<S>(definition: ModelAgentDefinition<S> | BodyAgent<S>): Lo
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
-  return Object.freeze({ ...definition });
+  // What the context has more than the runtime gives it, `loopModels` gives it.
+  return Object.freeze({ ...definition, models: loopModels(name) }) as BodyAgent<S>;
 }
 
 function isSource(tool: ToolDefinition | DynTool | ToolSource): tool is ToolSource {

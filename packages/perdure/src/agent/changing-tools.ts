@@ -103,9 +103,11 @@ class View {
 }
 
 type OfAgent = Pick<Loop, "withInstructions" | "forDriver" | "close">;
+/** Of custom loops alone. */
+type OfCode = "ask";
 
 /** Complete, so that whatever a loop comes to have has to be passed on here. */
-type Members = Required<Omit<Loop, keyof OfAgent>> & OfAgent;
+type Members = Required<Omit<Loop, keyof OfAgent | OfCode>> & OfAgent;
 
 function loopOf(view: View, loop: () => Loop, ofAgent: OfAgent): Members {
   return {
@@ -123,7 +125,7 @@ function loopOf(view: View, loop: () => Loop, ofAgent: OfAgent): Members {
       return loop().budget ?? null;
     },
     settings: (run, path) => loop().settings(run, path),
-    tool: (name) => loop().tool(name),
+    tool: (name, path) => loop().tool(name, path),
     next: (run, before) => loop().next(run, before),
     asks: (step) => loop().asks(step),
     unusable: (messages) => loop().unusable(messages),

@@ -29,9 +29,10 @@ export function answerLines({ id, kind, schema }: Answerable): readonly (readonl
       return [answer("--value", JSON.stringify(sampleOf(schema))), answer("--value", JSON.stringify({ stop: true }))];
     case "poisoned":
       return ["go-on", "abandon"].map((action) => answer("--value", JSON.stringify({ action })));
+    case "diverged":
+      return ["accept", "abandon"].map((action) => answer("--value", JSON.stringify({ action })));
     case "client-tool":
     case "contract-changed":
-    case "diverged":
       return [];
     default:
       return kind satisfies never;

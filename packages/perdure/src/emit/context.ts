@@ -32,6 +32,8 @@ export interface Session extends Omit<Scope, "lane"> {
   readonly usage: TokenUsage[];
   /** Notes questions, all or none, of a subagent or of the agent itself; the leg ends with them when every strand rests. */
   ask(asks: readonly Ask[], lane: Lane, subagentRunId?: string): void;
+  /** Gives the context of each lane what only a runtime can do: its durable operations. */
+  equip(context: RunContext<never>, lane: Lane, strand: Strand): void;
 }
 
 export class LaneContext<S> extends LaneEmitter<S> implements RunContext<S> {
@@ -44,6 +46,7 @@ export class LaneContext<S> extends LaneEmitter<S> implements RunContext<S> {
     this.#leg = leg;
     this.#lane = lane;
     this.#strand = strand;
+    leg.equip(this as RunContext<unknown> as RunContext<never>, lane, strand);
   }
 
   get threadId() {
@@ -185,5 +188,6 @@ class SubagentContext<S> extends LaneContext<S> implements SubagentHandle<S> {
 function sessionOf(leg: Session, { id, exit }: Subagent): Session {
   const { input, principal, state, signal, resume, usage } = leg;
   const ask: Session["ask"] = (asks, lane, subagentRunId = id) => leg.ask(asks, lane, subagentRunId);
-  return { input, principal, state, signal, resume, usage, outlet: exit, ask };
+  const equip: Session["equip"] = (context, lane, strand) => leg.equip(context, lane, strand);
+  return { input, principal, state, signal, resume, usage, outlet: exit, ask, equip };
 }

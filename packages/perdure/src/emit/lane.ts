@@ -40,6 +40,11 @@ export class Lane {
     this.#openName = name;
   }
 
+  /** @throws {@link BlockOpenError} while a block is open: what may wait for days must not leave half a message behind */
+  checkFree(wanted: string): void {
+    if (this.#open !== undefined) throw new BlockOpenError(wanted, this.#openName);
+  }
+
   close(block: object): void {
     if (this.#open === block) this.#open = undefined;
   }
@@ -60,6 +65,18 @@ export class Lane {
   /** Steps of this lane that were entered after `step`, innermost first. */
   stepsInside<T extends { readonly name: string }>(step: T): readonly T[] {
     return this.#steps.slice(this.#steps.indexOf(step) + 1).reverse() as T[];
+  }
+
+  /** Where the next step or group of branches of this lane will stand. */
+  get next(): Path {
+    return inside(this.path, `${this.#children}`);
+  }
+
+  /** The place of the next step of this lane, taken. */
+  begin(): Path {
+    const { next } = this;
+    this.#children++;
+    return next;
   }
 
   /** A group of branches takes one ordinal of the lane; branch b of group g is lane "g.b". */

@@ -57,6 +57,8 @@ export interface LegOptions {
   readonly memory?: Memory;
   /** Milliseconds since the epoch. */
   readonly now?: () => number;
+  /** Default: contexts can do what needs no runtime. */
+  readonly equip?: Session["equip"];
 }
 
 export class Leg<S> implements Session {
@@ -73,6 +75,7 @@ export class Leg<S> implements Session {
   readonly #interrupts: Interrupt[] = [];
   readonly #now: () => number;
   readonly #questionId: (ask: Ask) => string | undefined;
+  readonly #equip: Session["equip"] | undefined;
   #isOver = false;
 
   constructor(options: LegOptions) {
@@ -81,6 +84,7 @@ export class Leg<S> implements Session {
     this.principal = principal;
     this.#now = now;
     this.#questionId = options.questionId ?? (({ id }) => id);
+    this.#equip = options.equip;
     this.state = options.published ?? new Published("state", state, stateUpdates);
     this.resume = options.resume ?? repliesOf(input);
     this.outlet = new Outlet(stream, transformers, options.memory);
@@ -131,6 +135,10 @@ export class Leg<S> implements Session {
     this.#interrupts.push(...interrupts);
   }
 
+  equip(context: RunContext<never>, lane: Lane, strand: Strand): void {
+    this.#equip?.(context, lane, strand);
+  }
+
   #interruptOf(ask: Ask, lane: Lane): Interrupt {
     const { reason, message, schema, toolCallId, expiresIn, metadata } = ask;
     const responseSchema = schema === undefined ? undefined : responseSchemaOf(schema);
@@ -143,6 +151,17 @@ export class Leg<S> implements Session {
       ...(expiresIn !== undefined && { expiresAt: new Date(this.#now() + parseDuration(expiresIn)).toISOString() }),
       ...(metadata !== undefined && { metadata: { ...metadata } }),
     };
+  }
+
+  /** Tells the agent's code that it is to end. What it still says leaves, until the leg is ended. */
+  abort(because: RunInterrupted["because"]): void {
+    this.#abort.abort(new RunInterrupted(this.input.runId, because));
+  }
+
+  /** Nothing leaves any more, and nothing is said about it: whoever goes on runs the agent's code anew. */
+  drop(because: RunInterrupted["because"]): void {
+    this.#isOver = true;
+    this.outlet.close(new RunInterrupted(this.input.runId, because));
   }
 
   /** Ends the leg (L1, L2, L3). A second call does nothing. */

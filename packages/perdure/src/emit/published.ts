@@ -97,6 +97,13 @@ export class Published {
     this.#base = rebase(before, next, shown).state;
   }
 
+  /** Others have made `next` of the value. Goes on from there, as {@link follow} does, and sends nothing. */
+  move(next: Json): void {
+    const { next: mine } = this.#changed();
+    this.#base = rebase(this.#shown, mine, next).state;
+    this.#shown = next;
+  }
+
   /** The whole value with what was not published yet. @throws {@link NotJsonError} */
   current(): Json {
     return this.#changed().next;

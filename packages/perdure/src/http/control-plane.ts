@@ -101,6 +101,19 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
     return c.json({ run: after }, is === "put" ? 202 : 200);
   });
 
+  app.post("/runs/:uid/signals/:name", async (c) => {
+    const run = await ownRun(c);
+    if (run instanceof Response) return run;
+    if (run.aside !== null)
+      return problem(409, "RUN_SET_ASIDE", refusedAside(run.uid, "signal"), { details: run.aside });
+    if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send the signal's payload as application/json");
+    const body = await readJsonBody(c.req.raw, bodyLimit);
+    if (!body.ok) return problem(400, "INPUT_INVALID", "the signal's payload is not JSON");
+    const put = await engine.signal(run.uid, c.get("principal").subject, c.req.param("name"), body.json as Json);
+    const after = await showRun(store, (await store.run(run.uid)) ?? run, now());
+    return c.json({ run: after }, put === "put" ? 202 : 200);
+  });
+
   app.post("/runs/:uid/prune", async (c) => {
     const run = await ownRun(c);
     if (run instanceof Response) return run;

@@ -5,6 +5,7 @@ import { cors } from "hono/cors";
 import type { RunFixture } from "../log/fixture.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { PerdureError } from "../protocol/errors.ts";
+import { toJson } from "../protocol/json.ts";
 import { RUN_HEADER } from "../protocol/negotiate.ts";
 import { PayloadTooLargeError } from "../protocol/payload.ts";
 import type { Duration, Principal, Uid } from "../protocol/words.ts";
@@ -52,6 +53,11 @@ export interface RuntimeOptions {
    * opened, and every hour. Default: frames are kept.
    */
   readonly prune?: { readonly after: Duration };
+  /**
+   * Reports, to `onError`, what the code of custom loops does that will not be the same when it is run again: `Date.now()`, `Math.random()`, and
+   * steps that nobody waits for, each with its place. It patches these two functions for the whole process. Default: no.
+   */
+  readonly development?: boolean;
   /** How long `close()` lets what runs go on. Milliseconds; default 5,000. */
   readonly drainGrace?: number;
   /** Whoever looks on: `openTelemetry()` of `perdure/otel` makes traces. Default: nobody. */
@@ -82,6 +88,15 @@ export interface Runtime {
    * @throws {@link PruneRefusedError} with the code `RUN_UNFINISHED`, `RUN_NOT_FOUND`, `RUN_SET_ASIDE` or `RUN_DRIVEN`
    */
   prune(run: string): Promise<"pruned" | "already">;
+  /**
+   * Tells a run something that the code of its custom loop waits for, or will: see `ctx.receive`.
+   *
+   * @param run - its uid, as `GET /runs` lists it
+   * @param payload - anything that JSON holds. Default: `null`
+   * @returns `finished`: too late; `none`: there is no such run
+   * @throws {@link NotJsonError}, {@link PayloadTooLargeError}
+   */
+  signal(run: string, name: string, payload?: unknown): Promise<"put" | "finished" | "none">;
   /**
    * Begins a run that goes on from an entry of another one, in a thread of its own. What had ended by then is its history and never runs again;
    * what had not is begun anew, with its approvals. The other run stays as it is.
@@ -124,6 +139,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
   const closing = new AbortController();
   const engine = new Engine({
     ...sources,
+    development: options.development,
     pruneAfter: options.prune && parseDuration(options.prune.after, "prune.after of createRuntime"),
     ...{
       store: options.store ?? memory(),
@@ -208,6 +224,7 @@ export function createRuntimeFrom(sources: Sources, options: RuntimeOptions): Ru
     },
     prune: (run) => engine.prune(run as Uid),
     export: (run, options = {}) => engine.export(run as Uid, options),
+    signal: (run, name, payload) => engine.signal(run as Uid, "", name, toJson(payload, `payload of signal "${name}"`)),
     fork: (run, options = {}) => engine.fork(run as Uid, options),
     async close() {
       closing.abort();

@@ -144,6 +144,6 @@ export function showQuestion({ uid, interrupt, openedAt, run }: Question & { rea
 }
 
 /** Why nothing can be put into a run that no driver gets. */
-export function refusedAside(uid: Uid, kind: "cancel" | "abandon" | "raise"): string {
+export function refusedAside(uid: Uid, kind: "cancel" | "abandon" | "raise" | "signal"): string {
   return `run ${uid} is set aside, so nobody is there to ${kind} it: restore the store from a backup`;
 }

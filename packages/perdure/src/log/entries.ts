@@ -112,7 +112,21 @@ const legRequest = object({
   isBehind: z.literal(true).optional(),
 });
 
-const stepKind = z.enum(["model", "tool", "client-tool", "custom", "ask", "sleep", "child", "race", "clock", "random"]);
+const stepKind = z.enum([
+  ...([
+    "model",
+    "tool",
+    "client-tool",
+    "custom",
+    "ask",
+    "sleep",
+    "signal",
+    "child",
+    "race",
+    "clock",
+    "random",
+  ] as const),
+]);
 
 /** Where a step's input stands. What a model wrote and what it read are stored once, elsewhere in the log. */
 const inputRef = z.union([

@@ -23,9 +23,13 @@ export function essence(entries: Iterable<Entry>): Json {
         steps.set(path, { kind: step, name, input: inputOf(input), end: null });
         break;
       }
-      case "step.finished":
-        steps.set(entry.path, { ...steps.get(entry.path), end: endOf(entry) });
+      case "step.finished": {
+        const step = steps.get(entry.path);
+        // What a clock or chance has said is another story's.
+        const isReading = step?.kind === "clock" || step?.kind === "random";
+        steps.set(entry.path, { ...step, end: isReading ? null : endOf(entry) });
         break;
+      }
       case "interrupt.opened":
         if (!byInterruption.has(entry.interrupt.kind)) questions.set(entry.interrupt.id, questionOf(entry.interrupt));
         break;

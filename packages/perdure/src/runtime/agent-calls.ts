@@ -8,7 +8,7 @@ import { type Agent, type AgentTool, isAgentTool, type LoopCall } from "./agent-
 import { turnOf } from "./agent-turn.ts";
 import { recordedError } from "./attempt-outcome.ts";
 import { BudgetGate } from "./budget.ts";
-import { startedEntry } from "./call-entries.ts";
+import { startedEntries } from "./call-entries.ts";
 import type { CallRunner } from "./call-runner.ts";
 import type { Allotted, ChildRules, ChildRunner, ChildStep } from "./child-runner.ts";
 import type { DriveSession } from "./drive-session.ts";
@@ -47,7 +47,7 @@ export class AgentCalls implements ChildRules {
     const refused = await childRefusal(this.options.store, run, tool.agent.name);
     if (refused !== undefined) return await this.calls.settle(call, { by: "error", error: refused, applied: "no" });
     if (signal.aborted) return;
-    const started = step === undefined ? startedEntry(call, "child", tool) : undefined;
+    const started = step === undefined ? startedEntries(call, "child", tool) : undefined;
     const allot = (): Allotted => this.#allot(call);
     await children.spawn(call, { agent: tool.agent, asked, started, edited, allot }, signal);
   }
@@ -66,15 +66,15 @@ export class AgentCalls implements ChildRules {
     return gate.allot(call.name, turnOf(state, loop, { call, calls: next.calls })) ?? "nothing";
   }
 
-  agentOf({ name }: ChildStep): Agent | undefined {
-    const tool = this.options.agent.loop.tool(name);
+  agentOf({ name, path }: ChildStep): Agent | undefined {
+    const tool = this.options.agent.loop.tool(name, path);
     return isAgentTool(tool) ? tool.agent : undefined;
   }
 
   accepted({ path, name }: ChildStep, output: Json): StepEnd {
     const step = this.session.state.steps.get(path);
     const input = editedArguments(step) ?? this.#inputOf(path);
-    return this.calls.okWithoutBody(this.options.agent.loop.tool(name), input, output);
+    return this.calls.okWithoutBody(this.options.agent.loop.tool(name, path), input, output);
   }
 
   #inputOf(path: ChildStep["path"]): Json {

@@ -1,5 +1,6 @@
 import type { AgentCapabilities } from "@ag-ui/core";
-import type { RunContext, Transformer } from "../emit/types.ts";
+import type { Transformer } from "../emit/types.ts";
+import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
 import type { Reserved } from "../log/spent.ts";
@@ -9,6 +10,7 @@ import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { Left, LoopBudget } from "./budget.ts";
+import type { LoopContext } from "./loop-context.ts";
 import type { ModelEmitter } from "./model-emitter.ts";
 import type { ModelPolicy } from "./model-retry.ts";
 
@@ -55,8 +57,11 @@ interface AgentCommon<S> {
 /** An agent whose body is a function: one leg at a time. */
 export interface BodyAgent<S = unknown> extends AgentCommon<S> {
   // A method, because methods compare bivariantly: so agents of all states go into one list.
-  run(ctx: RunContext<S>): Promise<unknown>;
+  run(ctx: LoopContext<S>): Promise<unknown>;
   readonly loop?: undefined;
+  readonly models?: LoopModels;
+  /** Puts something between its tools and models and who runs them, for tests. */
+  readonly instrument?: { tool(tool: DynTool): DynTool; model(ask: ModelAsk): ModelAsk };
 }
 
 /** An agent that a loop drives by folding the log. */
@@ -83,7 +88,7 @@ export function isAgentTool(tool: DynTool | undefined): tool is AgentTool {
   return tool !== undefined && "agent" in tool;
 }
 
-/** A call that a recorded model step made. */
+/** A step that a loop wants: a call that a recorded model step made, or what the code of a custom loop has begun. */
 export interface LoopCall {
   readonly path: Path;
   /** Ours, as on the wire. */
@@ -92,8 +97,21 @@ export interface LoopCall {
   readonly input: Json;
   /** Why the call cannot be run, where the model wrote no JSON object. */
   readonly invalid?: string;
-  readonly model: Path;
+  /** The model step that made the call; null: code of a custom loop began it. */
+  readonly model: Path | null;
+  /** Which of the model step's calls it is. */
   readonly index: number;
+  /** Default: `tool`. */
+  readonly step?: "tool" | "custom" | "ask" | "sleep" | "signal";
+  /** Nobody waits for it any more: it ends as after a cancel. */
+  readonly isLost?: true;
+  /** Clients are not shown the call. */
+  readonly isHidden?: true;
+  /** Of an `ask`. */
+  readonly question?: Pick<Interrupt, "reason" | "message" | "schema" | "audience" | "metadata"> & {
+    /** Milliseconds. */
+    readonly expiresIn?: number;
+  };
 }
 
 /** A step of the loop's own, between model steps and calls. It changes nothing outside, so it may run again until it has an outcome. */
@@ -119,7 +137,15 @@ export type Next =
   | { readonly next: "own"; readonly step: OwnStep }
   /** `outputOf`: the step whose output is that of the run; of a model step, its text. */
   | { readonly next: "finish"; readonly outputOf: Path }
-  | { readonly next: "fail"; readonly error: RecordedError };
+  | { readonly next: "fail"; readonly error: RecordedError }
+  /** What the code of a custom loop waits for. `isBusy`: it runs by itself; `isOver`: it has ended. */
+  | {
+      readonly next: "steps";
+      readonly models: readonly Path[];
+      readonly calls: readonly LoopCall[];
+      readonly isBusy: boolean;
+      readonly isOver: boolean;
+    };
 
 export interface ModelStep {
   readonly run: RunState;
@@ -136,13 +162,58 @@ export interface ModelStep {
   readonly emit: ModelEmitter;
 }
 
+/** A model step that is asked, whoever wants to know. */
+export interface ModelAsk {
+  readonly path: Path;
+  readonly policy: ModelPolicy;
+  /** Called before anything of the attempt is recorded. */
+  prepare?(signal: AbortSignal): Promise<void>;
+  /** Its first entry. */
+  started(run: RunState): NewEntry;
+  /** Asks one of the policy's models. @throws `ModelError` for what the model fails with */
+  call(request: {
+    readonly run: RunState;
+    /** The index of the model. */
+    readonly model: number;
+    readonly signal: AbortSignal;
+    readonly emit: ModelEmitter;
+  }): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
+}
+
+/** What asks models for the code of a custom loop. `agent()` makes it. */
+export interface LoopModels {
+  /**
+   * @param options - as the code gave them
+   * @throws `AgentDefinitionError` when they cannot be asked
+   */
+  prepare(options: unknown): PreparedModel;
+}
+
+export interface PreparedModel {
+  ask(path: Path): ModelAsk;
+  /** What the code gets, with the calls in it. */
+  read(output: Json, usage: readonly TokenUsage[]): { readonly turn: unknown; readonly calls: readonly ReadCall[] };
+}
+
+/** A call that a model made, as the code gets it, and the tool that it means. */
+export interface ReadCall {
+  readonly call: { readonly id: string; readonly name: string; readonly input: Json; readonly invalid?: string };
+  readonly tool: DynTool | undefined;
+}
+
 /** The steps of an agent between its tools: pure decisions, and the model calls. */
 export interface Loop {
   readonly tools: readonly DynTool[];
-  /** By name, also by former ones. */
-  tool(name: string): DynTool | undefined;
+  /**
+   * By name, also by former ones.
+   *
+   * @param path - of the step that it is for: code of a custom loop may give each its own
+   */
+  tool(name: string, path?: Path): DynTool | undefined;
   /** What every model call of this agent rests on, for the record of its input. */
   readonly describes: { readonly instructions: string; readonly tools: Json; readonly settings: Json };
+  /** The model step that code of a custom loop has begun at a place. */
+  ask?(path: Path): ModelAsk | undefined;
   /** Whom its model steps ask. */
   readonly models: ModelPolicy;
   /** Pure: how a model step that begins now is asked. */

@@ -8,7 +8,7 @@ export function turnOf(
   loop: Pick<Loop, "tool">,
   { call, calls }: { readonly call: LoopCall; readonly calls: readonly LoopCall[] },
 ): Turn {
-  const isOfChild = ({ name }: LoopCall) => isAgentTool(loop.tool(name));
+  const isOfChild = ({ name, path }: LoopCall) => isAgentTool(loop.tool(name, path));
   const open = calls.filter(({ path }) => steps.get(path)?.finished === undefined);
   const waiting = open.filter(({ path }) => (steps.get(path)?.attempts.length ?? 0) === 0);
   return {

@@ -57,7 +57,7 @@ export function answerProblem(
   mayLand: MayLand = () => false,
 ): AnswerProblem | undefined {
   const { scopes } = answer.by;
-  if (isOperators(question) && question.kind !== "poisoned") {
+  if (question.kind === "contract-changed") {
     return forbidden(question, "it waits for an operator, not for an answer");
   }
   const missing = mayAnswerFor(scopes, question.audience);

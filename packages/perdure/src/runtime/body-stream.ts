@@ -1,54 +1,135 @@
-/** How a body's leg goes into the log while it runs. */
+/**
+ * The way of a custom loop's code into the log, also of code that is run again: what it has emitted before is held against the record and not
+ * sent again; where the record of a lane ends, the lane goes live, also in the middle of a message.
+ *
+ * Y1. What leaves is verified by the log. What the code believes to be open is kept beside it: while it is run again the log is ahead of it.
+ * Y2. What the end of a leg has closed is opened again, under its id, when the code goes on with it.
+ */
 import type { Stream } from "../emit/outlet.ts";
-import { Published, type Send, stateUpdates } from "../emit/published.ts";
+import { isDelta } from "../emit/verified-stream.ts";
 import type { FrameRef } from "../log/entries.ts";
+import { beginning, type Difference, ending, idsBetween, normalForm, sameEvent, withIds } from "../log/matching.ts";
 import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
-import type { Json } from "../protocol/json.ts";
-import { diff } from "../protocol/patch.ts";
-import type { Wire } from "../protocol/verify.ts";
+import { isWithin } from "../protocol/ids.ts";
+import { openItems, verify, type Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
+import { type BodyRecord, OWN_SNAPSHOT, type RecordedEvent } from "./body-record.ts";
 import type { DriveSession } from "./drive-session.ts";
+import { intake } from "./intake.ts";
+
+type Delta = AGUIEventOf<"TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT" | "TOOL_CALL_ARGS">;
 
 export type Terminal = AGUIEventOf<"RUN_FINISHED" | "RUN_ERROR">;
 
-/** The leg's stream into the log. Its terminal event is not appended but kept: what it says is one batch with what becomes of the run: only the driver knows it. */
-export class BodyStream implements Stream {
-  terminal: Terminal | undefined;
+/** What the code has begun and not ended. */
+interface Begun {
+  readonly lane: Path;
+  /** As it was sent, under the ids of the log. */
+  readonly start: AGUIEvent;
+  args: string;
+}
 
-  constructor(private readonly session: DriveSession) {}
+const NOT_DETERMINISTIC =
+  "what is not the same every time (clocks, chance, what a service says) belongs into a step: ctx.model, ctx.call or ctx.once emit it, or return it";
+
+export class BodyStream implements Stream {
+  /** Its terminal event is not appended but kept: what it says is one batch with what becomes of the run: only the driver knows it. */
+  terminal: Terminal | undefined;
+  readonly #session: DriveSession;
+  readonly #diverge: (difference: Difference, place: string) => Error;
+  readonly #lanes: Map<Path, Lane>;
+  readonly #accepted: ReadonlySet<string>;
+  readonly #ids = new Map<string, string>();
+  readonly #open = new Map<string, Begun>();
+  /** Undefined where the log itself is what the code believes. */
+  #believed: Wire | undefined;
+  #isLive = true;
+
+  /** @param diverge - makes the error for code that does something else than it did */
+  constructor(session: DriveSession, record: BodyRecord, diverge: (difference: Difference, place: string) => Error) {
+    this.#session = session;
+    this.#diverge = diverge;
+    this.#lanes = new Map([...record.lanes].map(([path, events]) => [path, new Lane(events)]));
+    this.#accepted = record.accepted;
+    this.#believed = record.base.head === session.state.head ? undefined : record.base.wire;
+  }
 
   get wire(): Wire {
-    return this.session.stream.wire;
+    return this.#believed ?? this.#session.stream.wire;
   }
   get messages(): readonly Message[] {
-    return this.session.stream.messages;
+    return this.#session.stream.messages;
   }
   get pendingBytes(): number {
-    return this.session.stream.pendingBytes;
+    return this.#session.stream.pendingBytes;
   }
   drained(bytes: number): Promise<void> {
-    return this.session.stream.drained(bytes);
+    return this.#session.stream.drained(bytes);
+  }
+
+  /** Whether what was taken last was new. */
+  get isLive(): boolean {
+    return this.#isLive;
   }
 
   take(events: readonly AGUIEvent[], lane: Path): void {
     // A driver that has lost its run says nothing more; its next one does.
-    if (this.session.signal.aborted) {
+    if (this.#session.signal.aborted) {
       for (const event of events) this.#note(event);
       return;
     }
     const last = events.at(-1);
     if (events.length === 1 && last !== undefined && this.#note(last)) return;
-    const ref = events.length === 1 && last !== undefined ? this.#reference(last) : undefined;
-    if (ref === undefined) this.session.stream.take(events, lane);
-    else this.session.stream.refer(ref, lane);
+    if (this.#believed === undefined) this.#send(events, lane);
+    else this.#takeAgain(events, lane);
+  }
+
+  /** Of code that is run again. */
+  #takeAgain(events: readonly AGUIEvent[], lane: Path): void {
+    const live: AGUIEvent[] = [];
+    for (const event of events) {
+      this.#believe(event, lane);
+      const fresh = isState(event) ? event : this.#unmatched(event, lane);
+      if (fresh === undefined) this.#follow(event, lane);
+      else {
+        this.#reopen(fresh, lane, live);
+        live.push(withIds(fresh, this.#ids));
+      }
+      if (fresh !== undefined) this.#follow(event, lane);
+    }
+    this.#isLive = live.length > 0;
+    if (this.#isLive) this.#send(live, lane);
+  }
+
+  /** What the code has emitted and does not emit any more; undefined when it has emitted all of it. */
+  get missing(): Difference | undefined {
+    for (const [path, lane] of this.#lanes) {
+      const event = lane.next();
+      if (event !== undefined && !this.#accepted.has(placeOf(path))) return this.#difference(path, event, null);
+    }
+    return undefined;
+  }
+
+  #send(events: readonly AGUIEvent[], lane: Path): void {
+    const { stream, state } = this.#session;
+    // Answered at rest, without a request: what it has to say needs a leg.
+    if (state.leg === null) this.#session.add(intake(state, []));
+    const [only] = events;
+    const ref = events.length === 1 && only !== undefined ? this.#reference(only) : undefined;
+    if (ref === undefined) stream.take(events, lane);
+    else stream.refer(ref, lane);
   }
 
   /** A snapshot is a reference, if that says all that it says: not whose it is, for example. */
   #reference(event: AGUIEvent): FrameRef | undefined {
     if (Object.keys(event).length > 2) return undefined;
-    if (event.type === "STATE_SNAPSHOT") return { of: "STATE_SNAPSHOT" };
+    if (event.type === "STATE_SNAPSHOT") {
+      // What steps that run have published is not committed.
+      const isCommitted = this.#session.stateToShow() === this.#session.state.committed;
+      return isCommitted ? { of: "STATE_SNAPSHOT" } : undefined;
+    }
     const isWhole = event.type === "MESSAGES_SNAPSHOT" && isAllOf(event.messages, this.messages);
-    return isWhole ? { of: "MESSAGES_SNAPSHOT" } : undefined;
+    return isWhole ? OWN_SNAPSHOT : undefined;
   }
 
   #note(event: AGUIEvent): boolean {
@@ -56,23 +137,183 @@ export class BodyStream implements Stream {
     this.terminal = event;
     return true;
   }
+
+  /** Y1. What refers to the work of steps is for the log to judge. */
+  #believe(event: AGUIEvent, lane: Path): void {
+    if (this.#believed === undefined) return;
+    try {
+      this.#believed = verify(this.#believed, event, lane);
+    } catch {
+      // The log says so, too, where it is sent.
+    }
+  }
+
+  /** What of an event was not recorded; undefined: all of it was. */
+  #unmatched(event: AGUIEvent, path: Path): AGUIEvent | undefined {
+    const lane = this.#lanes.get(path);
+    if (lane === undefined) return event;
+    const isOpen = (key: string) => this.#open.has(key);
+    const isAccepted = this.#accepted.has(placeOf(path));
+    if (isDelta(event)) return this.#restOfText(event, lane, path, isAccepted);
+    const recorded = lane.meet((known) => sameEvent(known, event), isOpen);
+    if (recorded === undefined) return event;
+    if (!sameEvent(recorded, event) && !isAccepted) this.#refuse(path, recorded, event);
+    for (const [id, as] of idsBetween(event, recorded)) this.#ids.set(id, as);
+    lane.took();
+    return undefined;
+  }
+
+  #restOfText(event: Delta, lane: Lane, path: Path, isAccepted: boolean): AGUIEvent | undefined {
+    let { delta } = event;
+    for (;;) {
+      const recorded = lane.meet(
+        (known) => known.type === event.type,
+        (key) => this.#open.has(key),
+      );
+      if (recorded === undefined) return delta === "" ? undefined : { ...event, delta };
+      if (recorded.type !== event.type || !isDelta(recorded)) {
+        // Of an accepted lane what was recorded stands, whatever the code says in its place.
+        if (isAccepted) return undefined;
+        if (delta === "") return undefined;
+        return this.#refuse(path, recorded, { ...event, delta });
+      }
+      const left = lane.textLeft(recorded.delta);
+      const common = Math.min(left.length, delta.length);
+      if (left.slice(0, common) !== delta.slice(0, common) && !isAccepted) this.#refuse(path, recorded, event);
+      lane.tookText(common, recorded.delta);
+      delta = delta.slice(common);
+      if (delta === "") return undefined;
+    }
+  }
+
+  #refuse(path: Path, recorded: AGUIEvent, event: AGUIEvent): never {
+    throw this.#diverge(this.#difference(path, recorded, event), placeOf(path));
+  }
+
+  #difference(path: Path, recorded: AGUIEvent, event: AGUIEvent | null): Difference {
+    return {
+      path,
+      what: `what the code emits in ${path === "" ? "its main lane" : `lane ${path}`}`,
+      recorded: normalForm(recorded),
+      wanted: event === null ? "nothing: the code has ended" : normalForm(event),
+      next: NOT_DETERMINISTIC,
+    };
+  }
+
+  /** Keeps in mind what the code has open. */
+  #follow(event: AGUIEvent, lane: Path): void {
+    const sent = withIds(event, this.#ids);
+    const begun = beginning(sent);
+    if (begun !== undefined) this.#open.set(begun, { lane, start: sent, args: "" });
+    const ended = ending(sent);
+    if (ended !== undefined) this.#open.delete(ended);
+    if (sent.type === "TOOL_CALL_ARGS") {
+      const call = this.#open.get(`tool-call ${sent.toolCallId}`);
+      if (call !== undefined) call.args += sent.delta;
+    }
+  }
+
+  /** Y2. */
+  #reopen(event: AGUIEvent, lane: Path, before: readonly AGUIEvent[]): void {
+    if (this.#open.size === 0) return;
+    const shown = new Set(openItems(this.#session.stream.wire).map(({ kind, id }) => `${kind} ${id}`));
+    // What is on its way with it is not to be seen yet.
+    for (const begun of before.map(beginning)) if (begun !== undefined) shown.add(begun);
+    const owner = blockOf(withIds(event, this.#ids));
+    for (const [key, { lane: at, start, args }] of this.#open) {
+      const isAround = (key.startsWith("step ") || key.startsWith("subagent ")) && isWithin(lane, at);
+      if (shown.has(key) || (!isAround && !owner.includes(key))) continue;
+      // What has closed it before is none of the code's doing then.
+      this.#lanes.get(at)?.passOptional();
+      const isCall = start.type === "TOOL_CALL_START" && args !== "";
+      const opening: readonly AGUIEvent[] = isCall
+        ? [start, { type: "TOOL_CALL_ARGS", toolCallId: start.toolCallId, delta: args }]
+        : [start];
+      // In its own lane: a step has to end where it began.
+      this.#send(opening, at);
+    }
+  }
+}
+
+/** The record of one lane, and how far the code has come in it. */
+class Lane {
+  readonly #events: readonly RecordedEvent[];
+  #at = 0;
+  /** How much of the text at {@link #at} was said again. */
+  #said = 0;
+
+  constructor(events: readonly RecordedEvent[]) {
+    this.#events = events;
+  }
+
+  /** What comes next that the code itself must have emitted. */
+  next(): AGUIEvent | undefined {
+    if (this.#said > 0) return this.#events[this.#at]?.event;
+    return this.#events.slice(this.#at).find(({ isOptional }) => !isOptional)?.event;
+  }
+
+  /**
+   * What was recorded where the code is now. What the end of a leg has closed, and what was opened again behind it, is passed over unless it is
+   * what the code does.
+   */
+  meet(isIt: (event: AGUIEvent) => boolean, isOpen: (key: string) => boolean): AGUIEvent | undefined {
+    for (; this.#at < this.#events.length; this.#at++) {
+      const { event, isOptional } = this.#events[this.#at] as RecordedEvent;
+      if (this.#said > 0 || isIt(event)) {
+        if (this.#said > 0 || !isReopening(event, isOpen)) return event;
+      } else if (!isOptional && !isReopening(event, isOpen)) return event;
+    }
+    return undefined;
+  }
+
+  /** When only what the end of a leg has closed is left. */
+  passOptional(): void {
+    if (this.next() === undefined) this.#at = this.#events.length;
+  }
+
+  took(): void {
+    this.#at++;
+    this.#said = 0;
+  }
+
+  textLeft(recorded: string): string {
+    return recorded.slice(this.#said);
+  }
+
+  tookText(length: number, recorded: string): void {
+    this.#said += length;
+    if (this.#said >= recorded.length) this.took();
+  }
+}
+
+function isReopening(event: AGUIEvent, isOpen: (key: string) => boolean): boolean {
+  const begun = beginning(event);
+  return begun !== undefined && isOpen(begun);
+}
+
+/** The keys of the block that an event belongs to. */
+function blockOf(event: AGUIEvent): readonly string[] {
+  const of = event as { readonly messageId?: string; readonly toolCallId?: string; readonly stepName?: string };
+  const subagent = (event as { readonly subagentRunId?: string }).subagentRunId;
+  return [
+    ...(of.messageId === undefined
+      ? []
+      : [`text ${of.messageId}`, `reasoning ${of.messageId}`, `reasoning-message ${of.messageId}`]),
+    ...(of.toolCallId === undefined ? [] : [`tool-call ${of.toolCallId}`]),
+    ...(of.stepName === undefined ? [] : [`step ${of.stepName}`]),
+    ...(subagent === undefined ? [] : [`subagent ${subagent}`]),
+  ];
+}
+
+/** How an operator's word names a lane. */
+function placeOf(path: Path): string {
+  return `lane ${path}`;
+}
+
+function isState({ type }: AGUIEvent): boolean {
+  return type === "STATE_SNAPSHOT" || type === "STATE_DELTA";
 }
 
 function isAllOf(messages: readonly Message[], all: readonly Message[]): boolean {
   return messages.length === all.length && messages.every((message, i) => message === all[i]);
-}
-
-/** The run's state: what is published is a fact first, and then shown. A state over 4 MiB is refused where it is published. */
-export class LoggedState extends Published {
-  constructor(private readonly session: DriveSession) {
-    super("state", session.state.committed, stateUpdates);
-  }
-
-  protected override pass(event: AGUIEvent, next: Json, send: Send): void {
-    const patch = diff(this.session.state.committed, next);
-    const tooLarge = this.session.stateSize.refuses(patch, next);
-    if (tooLarge !== undefined) throw tooLarge;
-    if (patch.length > 0) this.session.add([{ kind: "state", path: "" as Path, patch }]);
-    send(event);
-  }
 }

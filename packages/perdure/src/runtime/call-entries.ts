@@ -1,8 +1,9 @@
 /** What the log says of a call: how it began, and what a human is asked about it. */
-import type { Interrupt, NewEntry } from "../log/entries.ts";
+import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { canonicalJson } from "../protocol/canonical.ts";
 import { parseDuration } from "../protocol/duration.ts";
+import { type AGUIEvent, event } from "../protocol/events.ts";
 import { type IdKind, idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
@@ -14,22 +15,35 @@ import type { ContractChange } from "./contracts.ts";
 import { sha256 } from "./hash.ts";
 import { approvalSchema, unknownWriteSchema } from "./interrupts.ts";
 
-/** @param tool - undefined for a call of the client's, or of nobody's */
-export function startedEntry(
-  call: LoopCall,
-  step: "tool" | "client-tool" | "child",
-  tool: DynTool | undefined,
-): NewEntry {
-  return {
-    kind: "step.started",
-    path: call.path,
-    step,
-    name: call.name,
-    effect: tool?.effect ?? "read",
-    input: { call: { model: call.model, index: call.index } },
+/**
+ * How a step begins. The call of a custom loop is shown with it: no model has.
+ *
+ * @param tool - undefined for a call of the client's, or of nobody's
+ */
+export function startedEntries(call: LoopCall, step: StepKind, tool: DynTool | undefined): readonly NewEntry[] {
+  const { path, id: toolCallId, name, input, model, index, isHidden } = call;
+  const started: NewEntry = {
+    ...{ kind: "step.started", path, step, name, effect: tool?.effect ?? "read" },
+    input: model === null ? { value: input } : { call: { model, index } },
     contract: tool === undefined ? null : sha256(tool.contract),
-    toolCallId: call.id,
+    ...(!isHidden && { toolCallId }),
   };
+  if (model !== null || isHidden) return [started];
+  const shown: readonly AGUIEvent[] = [
+    event("TOOL_CALL_START", { toolCallId, toolCallName: name }),
+    event("TOOL_CALL_ARGS", { toolCallId, delta: JSON.stringify(input) }),
+    event("TOOL_CALL_END", { toolCallId }),
+  ];
+  return [started, ...shown.map((one): NewEntry => ({ kind: "frame", path, event: one }))];
+}
+
+/** What the step of a custom loop begins with that has no body: a wait for a time, or for a human. */
+export function waitEntries(run: RunState, call: LoopCall, at: number): readonly [NewEntry, Interrupt?] {
+  const [started] = startedEntries(call, call.step ?? "tool", undefined);
+  if (started === undefined || call.question === undefined) return [started as NewEntry];
+  const { expiresIn, ...asked } = call.question;
+  const { toolCallId: _, ...common } = question(run, call, "question", expiresIn === undefined ? null : at + expiresIn);
+  return [started, { ...common, kind: "question", ...asked }];
 }
 
 export function approvalQuestion(
@@ -98,7 +112,7 @@ function question(run: RunState, call: LoopCall, kind: Interrupt["kind"], expire
   return {
     id: questionId(run, call.path, kind),
     path: call.path,
-    toolCallId: call.id,
+    ...(!call.isHidden && { toolCallId: call.id }),
     argsHash: sha256(canonicalJson(call.input)),
     expiresAt,
   };

@@ -6,7 +6,7 @@ import type { Approval } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { isAgentTool, type LoopCall } from "./agent-definition.ts";
 import { recordedError } from "./attempt-outcome.ts";
-import { approvalQuestion, contractQuestion, startedEntry } from "./call-entries.ts";
+import { approvalQuestion, contractQuestion, startedEntries } from "./call-entries.ts";
 import type { CallNotes } from "./call-notes.ts";
 import { contractChange, contractQuestionOf } from "./contracts.ts";
 import type { DriveSession } from "./drive-session.ts";
@@ -29,10 +29,10 @@ export class CallGate {
     if (call.invalid !== undefined) {
       return await this.settle(call, refusal("INVALID_ARGUMENTS", `the call cannot be run: ${call.invalid}`));
     }
-    const tool = this.options.agent.loop.tool(call.name);
+    const tool = this.options.agent.loop.tool(call.name, call.path);
     if (tool === undefined) {
       const isOffered = session.state.request?.tools.some(({ name }) => name === call.name) ?? false;
-      if (isOffered && step === undefined) return session.add([startedEntry(call, "client-tool", undefined)]);
+      if (isOffered && step === undefined) return session.add(startedEntries(call, "client-tool", undefined));
       return await this.settle(call, unknownTool(call));
     }
     let approval: Approval;
@@ -47,7 +47,7 @@ export class CallGate {
     if (approval === false) return this.note.cleared(call);
     if (step === undefined) this.note.agreed(call);
     session.add([
-      ...(step === undefined ? [startedEntry(call, isAgentTool(tool) ? "child" : "tool", tool)] : []),
+      ...(step === undefined ? startedEntries(call, isAgentTool(tool) ? "child" : (call.step ?? "tool"), tool) : []),
       ...session.opening(approvalQuestion(session.state, call, tool, approval, this.options.now())),
     ]);
   }
@@ -67,7 +67,7 @@ export class CallGate {
     // After a cancel nothing goes on with it, and what may be half done is asked of a human.
     const change = session.state.cancelled
       ? undefined
-      : await contractChange(session.state, call, step, this.options.agent.loop.tool(call.name));
+      : await contractChange(session.state, call, step, this.options.agent.loop.tool(call.name, call.path));
     if (change === undefined) {
       if (open === undefined || (await this.#withdraw(open.id, true))) this.note.agreed(call);
       return;

@@ -37,7 +37,7 @@ import {
   TimeIsUp,
   ToolLog,
 } from "./attempt-outcome.ts";
-import { startedEntry, suspensionQuestion } from "./call-entries.ts";
+import { startedEntries, suspensionQuestion } from "./call-entries.ts";
 import { unknownTool } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
 import type { StartAttempt } from "./decide.ts";
@@ -66,7 +66,7 @@ export class CallRunner {
   async attempt(start: StartAttempt, signal: AbortSignal): Promise<void> {
     const { call, phase } = start;
     const session = this.#session;
-    const tool = this.#options.agent.loop.tool(call.name);
+    const tool = this.#options.agent.loop.tool(call.name, call.path);
     if (tool === undefined) return await this.settle(call, unknownTool(call));
     const step = session.state.steps.get(call.path);
     const n = (step?.attempts.length ?? 0) + 1;
@@ -92,7 +92,10 @@ export class CallRunner {
       deadline,
       ...(edited !== undefined && { edited }),
     };
-    const entries: NewEntry[] = [...(step === undefined ? [startedEntry(call, "tool", tool)] : []), attempt];
+    const entries: NewEntry[] = [
+      ...(step === undefined ? startedEntries(call, call.step ?? "tool", tool) : []),
+      attempt,
+    ];
     this.#note.agreed(call);
     if (business === null) {
       session.add(entries);
@@ -308,7 +311,7 @@ export class CallRunner {
   /** Ends a step that no body ends. */
   async settle(call: LoopCall, how: Settle): Promise<void> {
     const session = this.#session;
-    const tool = this.#options.agent.loop.tool(call.name);
+    const tool = this.#options.agent.loop.tool(call.name, call.path);
     const step = session.state.steps.get(call.path);
     if (step?.finished) return;
     const input = editedArguments(step) ?? call.input;
@@ -321,13 +324,13 @@ export class CallRunner {
       const end = this.#settledEnd(how, tool, input);
       return [
         ...(how.by === "late" && session.state.leg === null ? intake(session.state, []) : []),
-        ...(step === undefined ? [startedEntry(call, "tool", tool)] : []),
+        ...(step === undefined ? startedEntries(call, call.step ?? "tool", tool) : []),
         // The end of its step is all that closes a call of the client's.
         ...((how.by === "cancel" || how.by === "late") && step?.waits && step.started.step !== "client-tool"
           ? session.closing(step.waits, { status: "withdrawn", by: "" })
           : []),
         { kind: "step.finished", path: call.path, via: how.by === "answer" ? "answer" : "call", ...end },
-        ...(mayAnswer(session.state.wire, call.id)
+        ...(mayAnswer(session.state.wire, call.id) || (step === undefined && isShownByItself(call))
           ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
           : []),
         // In the same batch: whoever dies behind it leaves a screen that says what the log says.
@@ -369,7 +372,9 @@ export class CallRunner {
     session.add(
       [
         { kind: "step.finished", path: call.path, via, ...end },
-        { kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } },
+        ...(call.isHidden
+          ? []
+          : [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]),
       ],
       claim === undefined ? {} : { claims: [claim] },
     );
@@ -391,7 +396,7 @@ export class CallRunner {
     const { store, now } = this.#options;
     const found = await keyNotFree(store, session.state, wanted, held, call.name);
     const step = session.state.steps.get(call.path);
-    const begun = step === undefined ? [startedEntry(call, "tool", tool)] : [];
+    const begun = step === undefined ? startedEntries(call, call.step ?? "tool", tool) : [];
     switch (found.is) {
       case "settled": {
         session.add(begun);
@@ -444,6 +449,11 @@ function replyTo(step: StepState | undefined): Reply | undefined {
     return undefined;
   const { status, payload = null } = asked.answer;
   return { memo: asked.interrupt.memo, status, payload };
+}
+
+/** Nobody but its own beginning has shown it. */
+function isShownByItself({ model, isHidden }: LoopCall): boolean {
+  return model === null && !isHidden;
 }
 
 function appliedBy(tool: DynTool, error: unknown): "no" | "unknown" {

@@ -46,10 +46,10 @@ export interface ChildStep {
 export interface Spawning {
   readonly agent: Agent;
   readonly asked: UserMessage["content"];
-  readonly started?: NewEntry | undefined;
+  readonly started?: readonly NewEntry[] | undefined;
   readonly edited?: Json | undefined;
   /** What it may use, at the moment at which it begins. */
-  allot(): Allotted;
+  readonly allot: () => Allotted;
 }
 
 /** `nothing`: its caller's budget leaves it nothing to begin with. */
@@ -88,7 +88,7 @@ export class ChildRunner {
    * Begins the child of a step, and follows it until it rests or has ended. Where nothing is left for it, it does not begin.
    *
    * @param asked - its first user message
-   * @param started - the entry that begins the step, where the log has none yet
+   * @param started - the entries that begin the step, where the log has none yet
    * @param edited - arguments of a human's, in place of the model's
    */
   async spawn(step: ChildStep, { agent, asked, started, edited, allot }: Spawning, signal: AbortSignal): Promise<void> {
@@ -103,7 +103,7 @@ export class ChildRunner {
       return {
         entries: [
           ...(session.state.leg === null ? intake(session.state, []) : []),
-          ...(started === undefined ? [] : [started]),
+          ...(started ?? []),
           {
             ...{ kind: "step.attempt", path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
             ...(edited !== undefined && { edited }),

@@ -48,7 +48,9 @@ export type Start =
   | { readonly start: "judge"; readonly call: LoopCall; readonly isSettled: boolean; readonly isRunning: boolean }
   /** Such a write of an abandoned run: the question is left behind, and nobody waits for its answer. */
   | { readonly start: "leave"; readonly call: LoopCall }
-  | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle };
+  | { readonly start: "settle"; readonly call: LoopCall; readonly how: Settle }
+  /** A wait of a custom loop for a time or a human begins. */
+  | { readonly start: "open"; readonly call: LoopCall };
 
 export type StartAttempt = Extract<Start, { start: "attempt" }>;
 
@@ -83,6 +85,8 @@ export type Decision =
       readonly outputOf?: Path;
       readonly error?: RecordedError;
     }
+  /** The code of a custom loop has ended: what it said last, and the end of the leg or of the run. */
+  | { readonly do: "end-body" }
   /** At rest, with nothing to show. */
   | { readonly do: "park" };
 
@@ -127,12 +131,14 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const next = loop.next(run, now.before ?? []);
   const gate = run.cancelled ? null : BudgetGate.of(run, loop.budget, now);
-  const plans =
-    next.next === "calls"
-      ? next.calls.map((call) => withinBudget(gate, run, loop, { call, ...standing(run, call, now) }, next.calls))
-      : [];
+  const calls = next.next === "calls" || next.next === "steps" ? next.calls : [];
+  const models = next.next === "model" ? [next.path] : next.next === "steps" ? next.models : [];
+  const plans = calls.map((call): Plan => {
+    const found = standing(call.isLost ? { ...run, cancelled: true } : run, call, now);
+    return withinBudget(gate, run, loop, { call, ...found }, calls);
+  });
   const own = next.next === "own" ? ownStanding(run, next.step, now, gate) : undefined;
-  const starts = next.next === "model" ? startModel(run, next.path, now, gate) : startsOf(own, plans, loop);
+  const starts = [...models.flatMap((path) => startModel(run, path, now, gate)), ...startsOf(own, plans, loop)];
   const isOver = next.next === "finish" || next.next === "fail";
   const settled = [...run.interrupts.values()].filter(
     (question) => question.kind === "budget" && (gate === null || isOver || !isStillShort(gate, question)),
@@ -142,8 +148,8 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   if (question !== null) return { do: "ask", question };
   if (starts.length > 0) return { do: "start", starts };
 
-  const bodies = now.live.size > 0;
-  const backOff = next.next === "model" && !run.cancelled ? modelBackOff(run, next.path, now) : [];
+  const bodies = now.live.size > 0 || (next.next === "steps" && next.isBusy);
+  const backOff = run.cancelled ? [] : models.flatMap((path) => modelBackOff(run, path, now));
   const timers = [
     ...[...plans, ...(own === undefined ? [] : [own])].flatMap((p) => (p.is === "timer" ? [p.at] : [])),
     ...backOff,
@@ -166,6 +172,7 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const { stop } = run.spending;
   if (stop !== null && !run.abandoned) return { do: "finish", outcome: "failed", error: budgetExceeded(stop) };
+  if (next.next === "steps" && next.isOver) return { do: "end-body" };
   if (run.cancelled) return { do: "finish", outcome: run.abandoned ? "abandoned" : "cancelled" };
   switch (next.next) {
     case "finish":
@@ -213,7 +220,7 @@ function withinBudget(
   const isAttempt = start.start === "attempt";
   // Behind what is found out now the next attempt may follow at once.
   if (!isAttempt && !(start.start === "judge" && start.isSettled)) return found;
-  const isOther = isAttempt && isAgentTool(loop.tool(name));
+  const isOther = isAttempt && isAgentTool(loop.tool(name, path));
   const pass = isOther
     ? gate.child(path, name, turnOf(run, loop, { call, calls }))
     : isAttempt
@@ -284,6 +291,8 @@ function standingBySteps(run: RunState, call: LoopCall, now: Now): Standing {
   const { live } = now;
   const step = run.steps.get(call.path);
   if (step?.finished) return { is: "done" };
+  if (call.step === "ask" || call.step === "sleep" || call.step === "signal")
+    return standingOfWait(run, call, step, now);
   if (live.has(call.path)) return { is: "running" };
   if (step === undefined) return ready(run.cancelled ? settle(call, { by: "cancel" }) : firstStart(call, now));
   if (step.started.step === "client-tool")
@@ -320,6 +329,38 @@ function childStanding(run: RunState, call: LoopCall, { resting }: Now): Standin
   const child = resting?.get(call.path);
   if (child === undefined || run.cancelled) return ready({ start: "child", call });
   return child.goesOn ? { is: "timer", at: WHEN_IT_ENDS, blocks: false } : { is: "waiting" };
+}
+
+/** Waits of a custom loop: no body runs for them. */
+function standingOfWait(run: RunState, call: LoopCall, step: StepState | undefined, { at }: Now): Standing {
+  if (step === undefined) return run.cancelled ? { is: "waiting" } : ready({ start: "open", call });
+  if (call.step === "ask") {
+    const asked = step.asked.findLast(({ interrupt }) => !isOperators(interrupt));
+    const answer = asked?.answer ?? null;
+    if (answer !== null && !run.cancelled) {
+      const { status, payload = null } = answer;
+      return ready(settle(call, status === "resolved" ? { by: "answer", output: payload } : unanswered(status)));
+    }
+  } else if (call.step === "signal" && !run.cancelled) {
+    // It may come at any time, and its leg is there for it.
+    return { is: "timer", at: Number.POSITIVE_INFINITY, blocks: false };
+  } else if (!run.cancelled) {
+    const until = step.started.at + Number(call.input);
+    return at >= until
+      ? ready(settle(call, { by: "answer", output: null }))
+      : { is: "timer", at: until, blocks: false };
+  }
+  return run.cancelled ? ready(settle(call, { by: "cancel" })) : { is: "waiting" };
+}
+
+function unanswered(status: Exclude<Fact<"interrupt.answered">["status"], "resolved">): Settle {
+  if (status === "withdrawn") return { by: "cancel" };
+  const message = status === "expired" ? "nobody answered in time" : "whoever was asked does not answer";
+  return {
+    by: "error",
+    error: { code: status === "expired" ? "ASK_EXPIRED" : "ASK_CANCELLED", message },
+    applied: "no",
+  };
 }
 
 /** Checked first, whatever runs: a human who has to approve is asked at once. */
@@ -420,7 +461,7 @@ function oneEffectAtATime(plans: readonly Plan[], loop: Loop): Start[] {
 }
 
 function isParallel(loop: Loop, call: LoopCall): boolean {
-  const tool = loop.tool(call.name);
+  const tool = loop.tool(call.name, call.path);
   return tool === undefined || tool.policy.parallel;
 }
 

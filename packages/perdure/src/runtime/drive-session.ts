@@ -28,6 +28,10 @@ export class DriveSession {
   readonly memory: Memory;
   readonly drafts = new Drafts();
   readonly stateSize = new StateSize();
+  /** What has come in while this driver has the run. */
+  readonly taken: NewEntry[] = [];
+  /** What the state was with the end of each step that has ended here. */
+  readonly committedWith = new Map<Path, Json>();
   readonly #log: RunLog;
   readonly stream: LogStream;
   readonly #abort = new AbortController();
@@ -71,6 +75,14 @@ export class DriveSession {
   add(entries: readonly NewEntry[], options: { readonly claims?: readonly ClaimChange[] } = {}): void {
     this.stream.flush();
     this.#log.add(entries, options);
+    this.#remember(entries);
+  }
+
+  #remember(entries: readonly NewEntry[]): void {
+    for (const entry of entries) {
+      if (entry.kind === "inbox.taken") this.taken.push(entry);
+      if (entry.kind === "step.finished") this.committedWith.set(entry.path, this.#log.state.committed);
+    }
   }
 
   /** Resolves when everything that was added is durable. */
@@ -114,8 +126,14 @@ export class DriveSession {
   /** The same, of a batch that depends as a whole on what was added before it. */
   async offerBatch(make: () => Batch): Promise<boolean> {
     this.stream.flush();
-    const appended = await this.#log.offer(make);
+    let made: readonly NewEntry[] = [];
+    const appended = await this.#log.offer(() => {
+      const batch = make();
+      made = batch.entries;
+      return batch;
+    });
     if (appended.is === "inbox") this.#mayHaveMail = true;
+    if (appended.is === "appended") this.#remember(made);
     return appended.is === "appended";
   }
 

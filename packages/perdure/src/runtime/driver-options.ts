@@ -30,6 +30,8 @@ export interface DriverOptions<A extends Agent = LoopAgent> {
   readonly now: () => number;
   /** In [0, 1). */
   readonly random: () => number;
+  /** Whether code of custom loops is watched. */
+  readonly development?: boolean;
   readonly report: (error: unknown, run: Uid) => void;
   readonly observing?: DriveObserver | undefined;
 }

@@ -12,10 +12,13 @@ import type { RunState } from "../log/fold.ts";
 import { resolveInput } from "../log/model-output.ts";
 import { retractAll } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
+import { PayloadTooLargeError } from "../protocol/payload.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ClaimChange, Inbox, KeyName } from "../store/store.ts";
-import type { Loop } from "./agent-definition.ts";
+import type { BodyAgent, Loop } from "./agent-definition.ts";
 import { CUT, GIVEN_UP, LOST } from "./attempt-outcome.ts";
+import { type BodyEnd, bodyEnd, cancelledEnd, failedEnd } from "./body-ending.ts";
+import { BodyLoop } from "./body-loop.ts";
 import { type Decision, decide, isChild, type Start } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import { type Driven, untilDriven } from "./driven.ts";
@@ -30,10 +33,21 @@ import { toolsOfCalls } from "./tools-of-calls.ts";
 /** How long a wait without a body is held in memory. Milliseconds. */
 const SHORT_WAIT = 1_000;
 
+/** How long after a write's attempt has ended something may still land, unless its tool says so. Milliseconds. */
+const USUAL_SETTLE = 10_000;
+
 /** Drives a run until it parks, ends, or is lost. Never throws. */
 export function drive({ agent, ...rest }: DriverOptions): Promise<Driven> {
   const options = { ...rest, agent: { ...agent, loop: agent.loop.forDriver?.() ?? agent.loop } };
   return untilDriven(new Driver(options), options);
+}
+
+/** The same for an agent whose loop is code of the user's. */
+export function driveBody(options: DriverOptions<BodyAgent>): Promise<Driven> {
+  const session = new DriveSession(options);
+  const loop = new BodyLoop(options, session);
+  const agent = { ...options.agent, run: undefined, loop };
+  return untilDriven(new Driver({ ...options, agent }, session, loop), options);
 }
 
 class Driver {
@@ -43,24 +57,28 @@ class Driver {
   readonly #unwatch: () => void;
   readonly #unwatchWrites: () => void;
   #isResumed = false;
+  readonly #body: BodyLoop | undefined;
 
-  constructor(options: DriverOptions) {
+  constructor(options: DriverOptions, session = new DriveSession(options), body?: BodyLoop) {
     this.#options = options;
-    this.#session = new DriveSession(options);
+    this.#session = session;
+    this.#body = body;
     this.#steps = new StepRunner(options, this.#session);
     this.#unwatch = options.store.watch({ inbox: options.lease.uid }, this.#session.mailed);
     this.#unwatchWrites = options.writes.watch(options.lease.uid, this.#session.wake);
     options.stop.addEventListener("abort", this.#session.wake);
+    options.giveUp.addEventListener("abort", this.#session.wake);
   }
 
   async run(): Promise<Driven> {
     const { agent, now, stop } = this.#options;
     await toolsOfCalls(this.#options, this.#session);
     for (;;) {
-      if (stop.aborted) return await this.#release();
+      if (stop.aborted && !this.#mayEnd()) return await this.#release();
       const inbox = await this.#session.mail();
       // What is started now ends at once, before anybody waits for it: nobody else would notice, and the loop would not let go of its process.
       this.#session.signal.throwIfAborted();
+      if (this.#body !== undefined && !(await this.#attend(this.#body, inbox))) continue;
       const decision = decide(this.#session.state, agent.loop, {
         at: now(),
         inbox,
@@ -74,8 +92,12 @@ class Driver {
         resting: this.#steps.children.resting,
         leftBehind: this.#options.writes.of(this.#options.lease.uid),
       });
-      const ended = await this.#act(decision);
-      if (ended !== undefined) return ended;
+      // Code that is to end may, but it begins nothing.
+      if (stop.aborted && decision.do === "start") await this.#session.awaken(Number.POSITIVE_INFINITY);
+      else {
+        const ended = await this.#act(decision);
+        if (ended !== undefined) return ended;
+      }
     }
   }
 
@@ -85,7 +107,67 @@ class Driver {
     this.#unwatchWrites();
     this.#steps.children.close();
     this.#options.stop.removeEventListener("abort", this.#session.wake);
+    this.#options.giveUp.removeEventListener("abort", this.#session.wake);
+    this.#body?.leave();
     this.#session.close();
+  }
+
+  /** The process stops, and code of a custom loop is about to come to an end, or to where it can be left. */
+  #mayEnd(): boolean {
+    return !this.#options.giveUp.aborted && (this.#body?.isBusy ?? false);
+  }
+
+  /** Lets the code of a custom loop go on. @returns whether it has come as far as it can */
+  async #attend(body: BodyLoop, inbox: readonly Inbox[]): Promise<boolean> {
+    const session = this.#session;
+    if (body.isDue) {
+      // What it is given has to be there when it begins.
+      if (inbox.length > 0) {
+        await this.#take(inbox);
+        return false;
+      }
+      await body.enter();
+    }
+    body.attend();
+    this.#steps.abortHarmless(body.lost);
+    const open = [...session.state.interrupts.values()].filter(({ kind }) => kind === "diverged");
+    const { question } = body;
+    if (question === undefined ? !body.isCaughtUp : open.some(({ message }) => message === question.message))
+      return true;
+    if (open.length > 0)
+      await this.#closeQuestions(
+        open.map(({ id }) => id),
+        "withdrawn",
+      );
+    if (question !== undefined) session.add(session.opening(question));
+    return true;
+  }
+
+  async #endBody(body: BodyLoop): Promise<Driven | undefined> {
+    const end = body.end();
+    if (end === undefined) return undefined;
+    const { report, lease } = this.#options;
+    // Code that was run again may believe that something is closed which is not: that must not keep the run from its end.
+    this.#session.closeOpen({ type: "whole" });
+    try {
+      return await this.#offerEnd(bodyEnd(this.#session, end.terminal, end.asked));
+    } catch (error) {
+      if (!(error instanceof PayloadTooLargeError)) throw error;
+      // What the code returned, or asked, is more than the log takes.
+      report(error, lease.uid);
+      return await this.#offerEnd(failedEnd(this.#session, error));
+    }
+  }
+
+  /** Its code rests, or was left: what it has asked and begun is taken back with it. */
+  async #endCancelled(): Promise<Driven | undefined> {
+    this.#session.closeOpen({ type: "cut", error: CANCELLED });
+    return await this.#offerEnd(cancelledEnd(this.#session));
+  }
+
+  async #offerEnd({ is, entries, wakeAt }: BodyEnd): Promise<Driven | undefined> {
+    const ends = { runnable: false, wakeAt, waitsForKey: null };
+    return (await this.#session.offer(entries, { ends })) ? is : undefined;
   }
 
   async #act(decision: Decision): Promise<Driven | undefined> {
@@ -124,7 +206,10 @@ class Driver {
       case "end-leg":
         return (await this.#endLeg(decision.outcome)) ? "parked" : undefined;
       case "finish":
+        if (this.#body !== undefined) return await this.#endCancelled();
         return (await this.#finish(decision)) ? "finished" : undefined;
+      case "end-body":
+        return this.#body && (await this.#endBody(this.#body));
       case "park":
         return (await this.#park([], null)) ? "parked" : undefined;
       default:
@@ -150,6 +235,8 @@ class Driver {
     const may = isFree
       ? starts
       : starts.filter(({ start }) => start === "settle" || start === "leave" || start === "child");
+    // Answered at rest, without a request: what is begun needs a leg.
+    if (this.#body !== undefined && may.length > 0 && state.leg === null) this.#session.add(intake(state, []));
     for (const start of may) await this.#steps.start(start);
     if (may.length > 0) return;
     const expiries = [...state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
@@ -199,7 +286,9 @@ class Driver {
       const mayHaveActed = isEffect(session.state, path);
       // Nothing of a dead process can land any more; of one that only lost its lease, until the deadline of what it does.
       const from = isOwnerDead ? now() : Math.max(now(), attempt.deadline ?? now());
-      const settle = effect === "write" ? (agent.loop.tool(name)?.policy.settle ?? 0) : 0;
+      // A tool that the code has not come to yet may have any.
+      const unknown = this.#body === undefined ? 0 : USUAL_SETTLE;
+      const settle = effect === "write" ? (agent.loop.tool(name, path)?.policy.settle ?? unknown) : 0;
       return [
         {
           kind: "step.failed",
@@ -359,7 +448,7 @@ function isResult({ steps }: RunState, outputOf: Path | undefined): outputOf is 
 
 function isEffect({ steps }: RunState, path: Path): boolean {
   const started = steps.get(path)?.started;
-  return started?.step === "tool" && started.effect !== "read";
+  return (started?.step === "tool" || started?.step === "custom") && started.effect !== "read";
 }
 
 function frame(ref: FrameRef): NewEntry {
@@ -370,7 +459,7 @@ function frame(ref: FrameRef): NewEntry {
 function lateClaim(run: RunState, loop: Loop, answer: Extract<Inbox, { kind: "answer" }>): ClaimChange | undefined {
   const path = run.interrupts.get(answer.interrupt)?.path;
   const step = path === undefined ? undefined : run.steps.get(path);
-  const tool = step === undefined ? undefined : loop.tool(step.started.name);
+  const tool = step === undefined ? undefined : loop.tool(step.started.name, path);
   const did = readDid(answer.status === "resolved" ? answer.payload : undefined);
   if (path === undefined || step === undefined || tool === undefined || did.did === "unknown") return undefined;
   const input = editedArguments(step) ?? resolveInput(run, step.started.input);

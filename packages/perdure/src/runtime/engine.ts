@@ -17,11 +17,10 @@ import type { Path, Principal, Uid } from "../protocol/words.ts";
 import type { Answer, EventStore, Lease, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { answerQuestion } from "./answers.ts";
-import { driveBody } from "./body-driver.ts";
 import { childUids } from "./child-start.ts";
 import { definitionHash } from "./definition-hash.ts";
 import type { Driven } from "./driven.ts";
-import { drive } from "./driver.ts";
+import { drive, driveBody } from "./driver.ts";
 import { type ExportOptions, exportRun, loopOf } from "./export-run.ts";
 import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
 import { legRequest, meaning } from "./meaning.ts";
@@ -57,6 +56,8 @@ export interface EngineOptions {
   readonly observer?: Observer | undefined;
   /** Prunes runs that ended so many ms ago. Default: none. */
   readonly pruneAfter?: number | undefined;
+  /** Watches the code of custom loops. Default: no. */
+  readonly development?: boolean | undefined;
 }
 
 /** A run that no agent of this process fits. */
@@ -97,6 +98,7 @@ export class Engine {
   readonly #newUid: () => Uid;
   readonly #report: EngineOptions["report"];
   readonly #observer: Observer | undefined;
+  readonly #development: boolean;
   readonly #stop = new AbortController();
   readonly #giveUp = new AbortController();
   readonly #driving = new Map<Uid, Promise<void>>();
@@ -126,7 +128,9 @@ export class Engine {
     newUid = () => uuidv7() as Uid,
     pruneAfter,
     observer,
+    development = false,
   }: EngineOptions) {
+    this.#development = development;
     this.store = store;
     this.threads = new Threads(store);
     this.#agents = agents;
@@ -241,6 +245,12 @@ export class Engine {
     for await (const entry of this.store.read(uid, -1))
       return entry.kind === "run.started" ? { run: entry } : undefined;
     return undefined;
+  }
+
+  /** Tells a run something that its code may wait for. */
+  async signal(uid: Uid, by: string, name: string, payload: Json): Promise<"put" | "finished" | "none"> {
+    await this.open();
+    return await this.store.put(uid, by, { kind: "signal", payload: { name, payload } });
   }
 
   /** Removes the frames of a run that is over. @throws {@link PruneRefusedError} */
@@ -525,6 +535,7 @@ export class Engine {
       isOwnerDead: isOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
       ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
+      development: this.#development,
     };
     const going = agent.loop === undefined ? agent : { ...agent, loop: loopOf(agent.loop, state) };
     const observing = this.#observer?.drives({ agent: going, epoch: lease.epoch, run: state, before });

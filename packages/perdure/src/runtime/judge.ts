@@ -34,7 +34,7 @@ export class Judge {
     signal: AbortSignal,
   ): Promise<void> {
     const { session, runner } = this;
-    const tool = this.options.agent.loop.tool(call.name);
+    const tool = this.options.agent.loop.tool(call.name, call.path);
     const step = session.state.steps.get(call.path);
     const attempt = step?.attempts.at(-1);
     if (step === undefined || attempt === undefined) return;
@@ -90,7 +90,7 @@ export class Judge {
 
   /** Leaves the question about a write to whoever finds it in the inbox, or needs its key. */
   leave(call: LoopCall): void {
-    const tool = this.options.agent.loop.tool(call.name);
+    const tool = this.options.agent.loop.tool(call.name, call.path);
     this.#ask(call, tool, editedArguments(this.session.state.steps.get(call.path)) ?? call.input, false);
   }
 

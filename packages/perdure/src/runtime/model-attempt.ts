@@ -2,36 +2,21 @@ import { CANCELLED } from "../emit/errors.ts";
 import type { NewEntry, StepEnd } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { closeIncomplete, retract } from "../log/retract.ts";
-import type { TokenUsage } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
+import type { ModelAsk } from "./agent-definition.ts";
 import { recordedError, TimeIsUp } from "./attempt-outcome.ts";
 import type { ModelBound } from "./budget.ts";
 import { describedAs } from "./describes.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
-import type { ModelEmitter } from "./model-emitter.ts";
-import { afterModelFailure, type ModelPolicy, modelToAsk } from "./model-retry.ts";
+import { afterModelFailure, modelToAsk } from "./model-retry.ts";
 import { ModelStepEmitter } from "./model-step.ts";
 
 /** A model step that is asked, whoever wants to know. */
-interface ModelAsk {
-  readonly path: Path;
-  readonly policy: ModelPolicy;
+interface BoundAsk extends ModelAsk {
   /** What keeps it within its run's budget. */
   readonly bound: ModelBound;
-  /** Called before anything of the attempt is recorded. */
-  prepare?(signal: AbortSignal): Promise<void>;
-  /** Its first entry. */
-  started(run: RunState): NewEntry;
-  /** Asks one of the policy's models. @throws `ModelError` for what the model fails with */
-  call(request: {
-    readonly run: RunState;
-    /** The index of the model. */
-    readonly model: number;
-    readonly signal: AbortSignal;
-    readonly emit: ModelEmitter;
-  }): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }
 
 /** One attempt at a model step of the agent's loop. */
@@ -44,6 +29,8 @@ export function modelAttempt(
     agent: { loop },
     before,
   } = options;
+  const asked = loop.ask?.(path);
+  if (asked !== undefined) return attemptAtModel(options, session, { ...asked, bound });
   return attemptAtModel(options, session, {
     path,
     policy: loop.models,
@@ -71,7 +58,7 @@ export function modelAttempt(
 function attemptAtModel(
   { report, now, random }: Pick<DriverOptions, "report" | "now" | "random">,
   session: DriveSession,
-  ask: ModelAsk,
+  ask: BoundAsk,
 ): (signal: AbortSignal) => Promise<void> {
   const { path, policy, bound } = ask;
   const { state } = session;

@@ -3,6 +3,7 @@ import type { Path } from "../protocol/words.ts";
 import { AgentCalls } from "./agent-calls.ts";
 import { isAgentTool, type LoopCall } from "./agent-definition.ts";
 import { Cancelled, TimeIsUp } from "./attempt-outcome.ts";
+import { waitEntries } from "./call-entries.ts";
 import { CallGate } from "./call-gate.ts";
 import type { CallNotes } from "./call-notes.ts";
 import { CallRunner } from "./call-runner.ts";
@@ -75,7 +76,7 @@ export class StepRunner {
         return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
       case "attempt": {
         const { call } = start;
-        const tool = this.#options.agent.loop.tool(call.name);
+        const tool = this.#options.agent.loop.tool(call.name, call.path);
         if (!isAgentTool(tool)) return this.#runCall(call, (signal) => this.#calls.attempt(start, signal));
         const how = { tool, edited: "edited" in start ? start.edited : undefined, children: this.children };
         return this.#run(call.path, false, (signal) => this.#agents.begin(call, how, signal), true);
@@ -91,6 +92,10 @@ export class StepRunner {
       case "settle":
         await this.#calls.settle(start.call, start.how);
         return this.#lookForKeys(start.call.path);
+      case "open": {
+        const [started, question] = waitEntries(this.#session.state, start.call, this.#options.now());
+        return this.#session.add([started, ...(question === undefined ? [] : this.#session.opening(question))]);
+      }
       default:
         return start satisfies never;
     }
@@ -110,6 +115,14 @@ export class StepRunner {
   /** The same, when the time of the run's budget is up. */
   abortForBudget(): void {
     for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new TimeIsUp());
+  }
+
+  /** Of these steps, those that a cancel would end. */
+  abortHarmless(paths: Iterable<Path>): void {
+    for (const path of paths) {
+      const live = this.#live.get(path);
+      if (live?.isHarmless) live.abort.abort(new Cancelled());
+    }
   }
 
   /** Everything stops now. What does not heed its signal is left behind with {@link forget}. */
@@ -133,7 +146,7 @@ export class StepRunner {
   }
 
   #runCall(call: LoopCall, body: (signal: AbortSignal) => Promise<void>): void {
-    this.#run(call.path, this.#options.agent.loop.tool(call.name)?.effect !== "write", body);
+    this.#run(call.path, this.#options.agent.loop.tool(call.name, call.path)?.effect !== "write", body);
   }
 
   #run(path: Path, isHarmless: boolean, body: (signal: AbortSignal) => Promise<void>, isFollowing = false): void {

@@ -15,6 +15,8 @@ import { toJson } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
 import type { Agent, BodyAgent } from "./agent-definition.ts";
 import { EventQueue } from "./event-queue.ts";
+import type { LoopContext } from "./loop-context.ts";
+import { refuseDurable } from "./loop-operations.ts";
 import { startingState } from "./starting-state.ts";
 
 export interface StreamRunOptions {
@@ -63,6 +65,7 @@ export function streamRun<S>(
       principal: options.principal ?? ANONYMOUS,
       stream: streamOf(queue, request),
       transformers: agent.transformers ?? [],
+      equip: refuseDurable,
     });
     leg.begin();
     // A cancel that came while there was no leg yet, or before `next()`, would else be forgotten.
@@ -122,15 +125,16 @@ function bodyAgent<S>(agent: Agent<S>): BodyAgent<S> {
   );
 }
 
-/** Runs an agent's body inside a leg that has begun. Resolves when the leg is over; a body that goes on is left behind. */
-export async function runLeg<S>(agent: BodyAgent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
+/** Runs an agent's body, without its durable operations, inside a leg that has begun. Resolves when the leg is over; a body that goes on is left behind. */
+async function runLeg<S>(agent: BodyAgent<S>, leg: Leg<S>, report: (error: unknown) => void): Promise<void> {
   const fail = (error: unknown): void => {
     const isLate = leg.isOver && error instanceof RunInterrupted;
     if (!isLate) report(error);
     endLeg(leg, { type: "error", error: publicError(error) }, report);
   };
   const body = async (): Promise<void> => {
-    const result = await agent.run(leg.context);
+    // What it lacks says so (`refuseDurable`).
+    const result = await agent.run(leg.context as LoopContext<S>);
     endLeg(leg, { type: "success", result: toJson(result, `result of agent "${agent.name}"`) }, report);
   };
   await Promise.race([

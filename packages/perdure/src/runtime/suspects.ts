@@ -70,7 +70,8 @@ export function poisonedQuestion(run: RunState, step: StepState): Interrupt {
 
 /** Whether an operator's answer gives the run up. */
 export function isAbandoning(run: RunState, { interrupt, payload }: Extract<Inbox, { kind: "answer" }>): boolean {
-  if (run.interrupts.get(interrupt)?.kind !== "poisoned") return false;
+  const kind = run.interrupts.get(interrupt)?.kind;
+  if (kind !== "poisoned" && kind !== "diverged") return false;
   const said: Json = payload ?? null;
   return isJsonObject(said) && said.action === "abandon";
 }

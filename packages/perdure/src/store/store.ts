@@ -319,7 +319,7 @@ export interface EventStore {
   /**
    * Comes first. An embedded store takes the owner lock, so whoever had leases is dead and they are void at once; in a shared one they expire,
    * but for those under the same owner name, whose bearer has evidently started again. Runs that wait for another deployment
-   * (`contract-changed`) are ready once more: this may be it.
+   * (`contract-changed`, `diverged`) are ready once more: this may be it.
    *
    * @param owner - name of this driver, unique among those alive
    * @returns `formerOwnerDead`: an earlier owner went without `close`, and no body of its steps can still be running

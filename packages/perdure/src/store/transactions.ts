@@ -121,7 +121,7 @@ function wakeHeirs(tx: Tx, ended: Uid): void {
 
 /** Runs that wait for another deployment look at the one that opens the store. @returns how many there are */
 export function wakeForDeployment(tx: Tx): number {
-  const runs = tx.rows.asking("contract-changed");
+  const runs = [...tx.rows.asking("contract-changed"), ...tx.rows.asking("diverged")];
   for (const run of runs) wake(tx, run);
   return runs.length;
 }

@@ -1,5 +1,4 @@
-import { PerdureError } from "../protocol/errors.ts";
-import type { LoopAgent } from "../runtime/agent-definition.ts";
+import type { Agent } from "../runtime/agent-definition.ts";
 import { boundaryOf, type StepNames, stepNames } from "./boundary.ts";
 import { type Difference, differencesOf, givenUp } from "./compare.ts";
 import type { EndOfLife, Fate } from "./life.ts";
@@ -45,7 +44,7 @@ export interface CrashMatrixOptions<W = undefined> {
 }
 
 /** An agent; or what makes one for each process, so that nothing that it remembers survives its death. */
-export type MatrixAgent<W> = LoopAgent | ((world: W) => LoopAgent | Promise<LoopAgent>);
+export type MatrixAgent<W> = Agent | ((world: W) => Agent | Promise<Agent>);
 
 const PATIENCE = 5_000;
 /** After so many plays without an end the rest would only cost time. */
@@ -53,7 +52,7 @@ const STUCK_ENOUGH = 5;
 
 /**
  * Runs an agent through a conversation and kills its process everywhere: before and after every commit to the store, and in each body (the
- * tools' `call`, `resume`, `reconcile` and `approval`, and the model) before its first line, at each operation on its `ctx`, at each
+ * tools' `call`, `resume`, `reconcile` and `approval`, the model, and the code of a custom loop) before its first line, at each operation on its `ctx`, at each
  * {@link cutHere} and after its last line. After each cut another process opens the store and goes on, the front end asks again, and what came
  * of it is held against two plays that were not cut: the effects in the world, the facts in the log, and what the client shows.
  *
@@ -74,7 +73,7 @@ const STUCK_ENOUGH = 5;
  * not outlive the play. The agent is best a function of it: then each process gets a new one, as a real one does. How often an effect happened
  * is read off the world alone; the log is not asked.
  *
- * @param agent - one with a `model`; a `run(ctx)` agent ends with `RUN_INTERRUPTED` where it is cut, which needs no matrix
+ * @param agent - one with a `model`, or one with a `run(ctx)`, which is cut at each operation on its context, too
  * @throws {@link MatrixScriptError} when the script does not even get through without a cut, `RequestRefused` when the server refuses it
  */
 export async function crashMatrix<W = undefined>(
@@ -95,22 +94,13 @@ export async function crashMatrix<W = undefined>(
       const made = await world();
       return {
         world: made,
-        agent: async () => checked(typeof agent === "function" ? await agent(made) : agent),
+        agent: async () => (typeof agent === "function" ? await agent(made) : agent),
         effects: () => [...effects(made)],
         dispose: async () => await dispose?.(made),
       };
     },
   };
   return await matrixOf(story, options);
-}
-
-function checked(agent: LoopAgent): LoopAgent {
-  if (agent.loop !== undefined) return agent;
-  const { name } = agent as { readonly name: string };
-  throw new PerdureError(
-    "CRASH_MATRIX_AGENT",
-    `agent "${name}" is a function: a cut ends its leg with RUN_INTERRUPTED, so there is nothing to compare; give an agent with a model`,
-  );
 }
 
 type Choice = Pick<CrashMatrixOptions, "cuts" | "limit" | "deaths" | "onProgress">;

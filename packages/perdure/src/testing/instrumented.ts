@@ -4,7 +4,8 @@
  * A tool is cut before its first line, at each operation on its context, and after its last line, before the driver has heard of it.
  */
 import type { Json } from "../protocol/json.ts";
-import { type AgentTool, isAgentTool, type Loop, type LoopAgent } from "../runtime/agent-definition.ts";
+import { type Agent, type AgentTool, type BodyAgent, isAgentTool, type Loop } from "../runtime/agent-definition.ts";
+import type { LoopContext } from "../runtime/loop-context.ts";
 import type { ToolContext } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { ToolOutcome } from "../tool/outcome.ts";
@@ -17,14 +18,19 @@ interface Host {
 }
 
 /** By process: an agent that several others call is one agent. */
-const made = new WeakMap<Host, WeakMap<LoopAgent, LoopAgent>>();
+const made = new WeakMap<Host, WeakMap<Agent, Agent>>();
 
-export function instrumented(agent: LoopAgent, host: Host): LoopAgent {
-  const ofHost = made.get(host) ?? new WeakMap<LoopAgent, LoopAgent>();
+export function instrumented(agent: Agent, host: Host): Agent {
+  const ofHost = made.get(host) ?? new WeakMap<Agent, Agent>();
   made.set(host, ofHost);
-  const one = ofHost.get(agent) ?? { ...agent, loop: instrumentedLoop(agent.loop, host) };
+  const one = ofHost.get(agent) ?? instrumentedAgent(agent, host);
   ofHost.set(agent, one);
   return one;
+}
+
+function instrumentedAgent(agent: Agent, host: Host): Agent {
+  if (agent.loop === undefined) return instrumentedBody(agent, host);
+  return { ...agent, loop: instrumentedLoop(agent.loop, host) };
 }
 
 function instrumentedLoop(loop: Loop, host: Host): Loop {
@@ -52,8 +58,8 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
       return { next: "own", step: { ...step, run: (signal, most) => host.runs(body, () => step.run(signal, most)) } };
     },
     asks: (step) => loop.asks(step),
-    tool(name) {
-      const tool = loop.tool(name);
+    tool(name, path) {
+      const tool = loop.tool(name, path);
       if (tool === undefined) return undefined;
       // A call of another agent has no body here.
       const known = tools.get(tool) ?? (isAgentTool(tool) ? tool : instrumentedTool(tool, host));
@@ -71,7 +77,35 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
 
 /** A tool whose agent's bodies say where they are. */
 function calling(tool: AgentTool, host: Host): AgentTool {
-  return { ...tool, agent: tool.agent.loop === undefined ? tool.agent : instrumented(tool.agent, host) };
+  return { ...tool, agent: instrumented(tool.agent, host) };
+}
+
+/** The code of a custom loop dies at each operation on its context, too: it is run again. */
+function instrumentedBody(agent: BodyAgent, host: Host): BodyAgent {
+  const body: Body = { run: null, step: null, tool: null, phase: "loop" };
+  return {
+    ...agent,
+    run: (ctx) => host.runs(body, () => agent.run(watchedLane(ctx, body, host))),
+    instrument: {
+      tool: (tool) => instrumentedTool(tool, host),
+      model: (ask) => ({
+        ...ask,
+        call: (request) => {
+          const asked: Body = { run: request.run.run.uid, step: ask.path, tool: null, phase: "model" };
+          return host.runs(asked, () => ask.call(request));
+        },
+      }),
+    },
+  };
+}
+
+function watchedLane(ctx: LoopContext<unknown>, body: Body, host: Host): LoopContext<unknown> {
+  const watching = watched(ctx, body, host);
+  const parallel: LoopContext<unknown>["parallel"] = (branches) => {
+    host.pass(placeIn(body, "operation", "parallel"));
+    return ctx.parallel(branches.map((branch) => (lane) => branch(watchedLane(lane, body, host))));
+  };
+  return new Proxy(watching, { get: (target, name) => (name === "parallel" ? parallel : Reflect.get(target, name)) });
 }
 
 function instrumentedTool(tool: DynTool, host: Host): DynTool {

@@ -6,7 +6,7 @@
  * begins when the last one has come there.
  */
 import { createRuntimeFrom, type Runtime, type RuntimeOptions } from "../http/create-runtime.ts";
-import type { LoopAgent } from "../runtime/agent-definition.ts";
+import type { Agent } from "../runtime/agent-definition.ts";
 import { instrumented } from "./instrumented.ts";
 import { type Commit, type Death, Mortal, never } from "./mortal-store.ts";
 import type { Outside } from "./outside.ts";
@@ -35,7 +35,7 @@ export class Life {
   constructor(
     outside: Outside,
     fate: Fate | null,
-    agent: LoopAgent,
+    agent: Agent,
     authorize?: RuntimeOptions["authorize"],
     telemetry?: RuntimeOptions["telemetry"],
   ) {
@@ -90,8 +90,8 @@ export class Life {
     const ended = new Promise<void>((resolve) => {
       end = resolve;
     });
-    // A model changes nothing outside.
-    if (body.phase !== "model") this.#running.set(ended, body);
+    // A model changes nothing outside; the code of a loop does so in its steps, and waits for ever for what its dead process began.
+    if (body.phase !== "model" && body.phase !== "loop") this.#running.set(ended, body);
     ended.then(() => this.#running.delete(ended)).catch(() => {});
     const at = (place: Place): Promise<void> => {
       const going = this.at(place);

@@ -13,7 +13,7 @@ export interface Body {
   readonly step: Path | null;
   /** Null for the model; the name of a step of the loop's own. */
   readonly tool: string | null;
-  readonly phase: "model" | "own" | "approval" | "call" | "resume" | "reconcile";
+  readonly phase: "model" | "own" | "loop" | "approval" | "call" | "resume" | "reconcile";
 }
 
 /** A place in a body. One that a body comes to again is the same place, the nth time. */

@@ -11,7 +11,7 @@ import type { HeldByClient } from "../log/equal-transcripts.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Message, ResumeEntry } from "../protocol/events.ts";
 import { isJsonObject } from "../protocol/json.ts";
-import type { LoopAgent } from "../runtime/agent-definition.ts";
+import type { Agent } from "../runtime/agent-definition.ts";
 import type { EventStore, Run } from "../store/store.ts";
 import { type EndOfLife, type Fate, Life, nameOf } from "./life.ts";
 import type { Commit } from "./mortal-store.ts";
@@ -41,7 +41,7 @@ import {
 export interface Stage<W> {
   readonly world: W;
   /** The agent as the next process has it. */
-  agent(): LoopAgent | Promise<LoopAgent>;
+  agent(): Agent | Promise<Agent>;
   /** What has happened, in order. */
   effects(): readonly string[];
   dispose(): void | Promise<void>;

@@ -120,7 +120,9 @@ class Replaying {
             ? "ends the run"
             : next.next === "own"
               ? `begins its own step ${next.step.name}`
-              : `fails (${next.error.code})`;
+              : next.next === "fail"
+                ? `fails (${next.error.code})`
+                : "waits";
     this.#differs(path, "decision", `then it ${did}, now it ${now}`);
   }
 

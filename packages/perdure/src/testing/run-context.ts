@@ -5,6 +5,7 @@ import type { AGUIEvent } from "../protocol/events.ts";
 import { normaliseInput } from "../protocol/input.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
+import { refuseDurable } from "../runtime/loop-operations.ts";
 
 export interface RunContextOptions<S> {
   /** The state at the start. Default `{}`. */
@@ -43,6 +44,7 @@ export function runContext<S = Json>(
     state: toJson(options.state ?? {}, "state"),
     principal: options.principal ?? { tenant: "default", subject: "tester", scopes: [] },
     stream: streamOf(sink, request),
+    equip: refuseDurable,
     ...(transformers !== undefined && { transformers }),
     ...(now !== undefined && { now }),
   });

@@ -376,24 +376,26 @@ describe("the end of a connection", () => {
     expect(types(missed.text)).toEqual(["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"]);
   });
 
-  it("close() ends a body that goes on: its signal fires, its blocks are closed, its leg says RUN_INTERRUPTED", async () => {
-    const { signals, body } = halves();
+  it("close() cuts a body that goes on: its signal fires, and whoever opens the store next runs it again and goes on", async () => {
+    const { go, signals, body } = halves();
     const store = memory();
     const server = await served({ halves: body }, { store, drainGrace: 10 });
     const request = fresh();
     const { response } = await open(`${server.url}/agents/halves`, { body: JSON.stringify(request) });
-    await readUntil(response, "one ");
+    const frames = framesOf(await readUntil(response, "one "));
     response.resume();
     await server.close();
     expect(signals.map(({ aborted }) => aborted)).toEqual([true]);
     const next = await served({ halves: body }, { store });
-    const { text } = await ask(`${next.url}/agents/halves`, { body: JSON.stringify(request) });
+    go.resolve();
+    const cursor = frames.findLast((frame) => frame.cursor !== undefined)?.cursor;
+    const { text } = await ask(`${next.url}/threads/${request.threadId}/stream?after=${cursor}`, { method: "GET" });
     expect(eventsOf(text)).toMatchObject([
-      { type: "RUN_STARTED" },
-      { type: "STATE_SNAPSHOT" },
-      { type: "MESSAGES_SNAPSHOT", messages: [{ role: "assistant", content: "one " }] },
-      { type: "RUN_ERROR", code: "RUN_INTERRUPTED" },
+      { type: "TEXT_MESSAGE_CONTENT", delta: "two" },
+      { type: "TEXT_MESSAGE_END" },
+      { type: "RUN_FINISHED", outcome: { type: "success" } },
     ]);
+    expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
   });
 
   it("close() leaves no connection behind that was kept alive", async () => {

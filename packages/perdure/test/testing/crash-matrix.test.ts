@@ -531,11 +531,6 @@ describe("a script that does not fit", () => {
     );
     await expect(report).rejects.toThrow(/422.*ANSWER_INVALID/);
   });
-
-  test("an agent that is a function is refused", async () => {
-    const body = agent({ name: "body", async run() {} }) as unknown as LoopAgent;
-    await expect(crashMatrix(body, { effects: () => [] })).rejects.toThrow(/"body" is a function/);
-  });
 });
 
 test("a mark outside of a matrix does nothing", async () => {

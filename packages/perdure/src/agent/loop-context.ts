@@ -1,0 +1,78 @@
+import type { Message } from "../protocol/events.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Duration } from "../protocol/words.ts";
+import type { BodyAgent } from "../runtime/agent-definition.ts";
+import type { DurableContext } from "../runtime/loop-context.ts";
+import type { ToolDefinition } from "../tool/definition.ts";
+import type { DynTool } from "../tool/dyn-tool.ts";
+import type { FinishReason, ModelAnswer, ModelOutput } from "./model-output.ts";
+import type { CallSettings, LanguageModel } from "./model-port.ts";
+import type { ToolResult } from "./prompt.ts";
+
+/** One model call of a custom loop. It has either a `prompt` or `messages`. */
+export interface ModelCallOptions {
+  /** Any language model object of the AI SDK. */
+  readonly model: LanguageModel;
+  /** Asked in this order for the answer that the model before has not given. */
+  readonly fallbacks?: readonly LanguageModel[];
+  /** How often a model is asked again after a failure that time may heal. Default 2, for each model. */
+  readonly maxRetries?: number;
+  /** How long a model may be silent before its answer counts as failed. Default for both: 5 minutes. */
+  readonly timeouts?: { readonly firstToken?: Duration; readonly betweenTokens?: Duration };
+  /** The system prompt. */
+  readonly instructions?: string;
+  /** What the user says. */
+  readonly prompt?: string;
+  /** The conversation: messages of the thread, turns that {@link LoopContext.model} returned, and what their calls gave. */
+  readonly messages?: readonly (Message | ModelTurn | ToolResult)[];
+  /** What the model may call. Nothing is run by itself: see {@link LoopContext.call}. */
+  readonly tools?: readonly (ToolDefinition | DynTool)[];
+  /** How the model is asked: temperature, output limit and so on. */
+  readonly settings?: CallSettings;
+}
+
+/** A call that a model made. {@link LoopContext.call} runs it. */
+export interface ModelTurnCall {
+  /** As on the wire. */
+  readonly id: string;
+  readonly name: string;
+  readonly input: Json;
+  /** Why it cannot be run, where the model wrote no JSON object. */
+  readonly invalid?: string;
+}
+
+/** What a model has answered. */
+export interface ModelTurn {
+  /** The message that user interfaces show; null when it said nothing. */
+  readonly messageId: string | null;
+  readonly text: string;
+  /** Readable reasoning, its parts as lines. */
+  readonly reasoningText: string;
+  readonly calls: readonly ModelTurnCall[];
+  /** An answer that ended with `length` or `content-filter` is not whole: what that means is for the loop to say. */
+  readonly finishReason: FinishReason;
+  readonly usage: ModelAnswer["usage"];
+  /** As the log holds it: with what its provider wants back. */
+  readonly output: ModelOutput;
+}
+
+/** What the code of a custom loop holds: see {@link DurableContext}. */
+export interface LoopContext<S = Json> extends DurableContext<S, LoopContext<S>> {
+  /**
+   * Asks a model, and shows its answer while it comes. The answer is recorded: a crash in the middle asks again, one behind it does not.
+   *
+   * @throws {@link StepFailed} when no model has given one
+   */
+  model(options: ModelCallOptions): Promise<ModelTurn>;
+  /**
+   * Runs a tool; or a call that a model made, whose result user interfaces see.
+   *
+   * @returns its output; of a model's call what became of it, for the next {@link model}: a failure, too, is for the model to read
+   */
+  call: DurableContext<S, LoopContext<S>>["call"] & ((call: ModelTurnCall) => Promise<ToolResult>);
+}
+
+/** An agent whose loop is code of the user's own. */
+export interface LoopDefinition<S> extends Omit<BodyAgent<S>, "run" | "loop" | "models" | "instrument"> {
+  run(ctx: LoopContext<S>): Promise<unknown>;
+}

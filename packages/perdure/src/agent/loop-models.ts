@@ -1,0 +1,98 @@
+/** Model calls of custom loops: their options checked, and made what the driver asks. */
+
+import { parseDuration } from "../protocol/duration.ts";
+import type { Message } from "../protocol/events.ts";
+import { type Json, toJson } from "../protocol/json.ts";
+import type { LoopModels, PreparedModel } from "../runtime/agent-definition.ts";
+import { sha256 } from "../runtime/hash.ts";
+import { registry } from "../tool/registry.ts";
+import { AgentDefinitionError } from "./definition-error.ts";
+import type { ModelCallOptions, ModelTurn } from "./loop-context.ts";
+import { callModel } from "./model-call.ts";
+import { unusableEnd } from "./model-end.ts";
+import { readModelOutput } from "./model-output.ts";
+import { type LanguageModel, type ModelTool, modelProblem } from "./model-port.ts";
+import { type ToolResult, type Turn, toPrompt } from "./prompt.ts";
+
+/** What Node's fetch itself waits for the beginning of an answer, and for its next bytes. */
+const SILENCE = "5m";
+
+/** @param agent - how errors name it */
+export function loopModels(agent: string): LoopModels {
+  return { prepare: (options) => prepare(agent, options as ModelCallOptions) };
+}
+
+function prepare(agent: string, options: ModelCallOptions): PreparedModel {
+  const whose = `ctx.model() of agent "${agent}"`;
+  const { model, fallbacks = [], maxRetries = 2, timeouts = {}, instructions = "", settings = {} } = options;
+  const models = [model, ...fallbacks];
+  for (const given of models) {
+    const problem = modelProblem(given);
+    if (problem !== undefined) throw new AgentDefinitionError(`a model of ${whose} ${problem}`);
+  }
+  if ((options.prompt === undefined) === (options.messages === undefined)) {
+    throw new AgentDefinitionError(`${whose} needs either a prompt or messages`);
+  }
+  const limit = (of: keyof typeof timeouts): number =>
+    parseDuration(timeouts[of] ?? SILENCE, `timeouts.${of} of ${whose}`);
+  const limits = { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") };
+  const own = registry(options.tools ?? []);
+  const tools = [...own].map(({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }));
+  const turns = turnsOf(options);
+  return {
+    ask: (path) => ({
+      path,
+      policy: { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts: 1 + maxRetries },
+      started: ({ head }) => ({
+        ...{ kind: "step.started", path, step: "model", name: "model", effect: "read", contract: null },
+        input: {
+          history: {
+            // The messages are the code's own: their hash says whether they are others now.
+            upTo: head,
+            instructions: sha256(instructions),
+            tools: sha256(JSON.stringify(tools)),
+            settings: { ...(toJson(settings) as object), messages: sha256(JSON.stringify(turns)) },
+          },
+        },
+      }),
+      async call({ model: index, signal, emit }) {
+        const asked = models[index] ?? (models[0] as LanguageModel);
+        const prompt = toPrompt({ instructions, turns });
+        const answer = await callModel({ model: asked, prompt, tools, settings, timeouts: limits, signal }, emit);
+        const unusable = unusableEnd(asked, answer, index === models.length - 1);
+        if (unusable !== undefined) throw unusable;
+        const { usage, ...output } = answer;
+        return { output: output as unknown as Json, usage };
+      },
+    }),
+    read(recorded, usage) {
+      const output = readModelOutput(recorded);
+      const { messageId, text, reasoning, finishReason } = output;
+      const calls = output.calls.map(({ id, name, input, invalid }) => ({
+        ...{ id, name, input },
+        ...(invalid !== undefined && { invalid }),
+      }));
+      const reasoningText = reasoning.map((part) => part.text).join("\n");
+      const turn: ModelTurn = { messageId, text, reasoningText, calls, finishReason, usage, output };
+      return { turn, calls: calls.map((call) => ({ call, tool: own.get(call.name) })) };
+    },
+  };
+}
+
+function turnsOf({ prompt, messages }: ModelCallOptions): readonly Turn[] {
+  if (messages === undefined) {
+    return [{ kind: "message", message: { id: "prompt", role: "user", content: prompt ?? "" } }];
+  }
+  return messages.map((item): Turn => {
+    if (isMessage(item)) return { kind: "message", message: item };
+    return isResult(item) ? { kind: "results", results: [item] } : { kind: "model", output: item.output };
+  });
+}
+
+function isMessage(item: Message | ModelTurn | ToolResult): item is Message {
+  return "role" in item;
+}
+
+function isResult(item: ModelTurn | ToolResult): item is ToolResult {
+  return "callId" in item;
+}

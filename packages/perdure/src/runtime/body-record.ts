@@ -1,0 +1,255 @@
+/**
+ * What the log holds of the code of a custom loop since it began from the top: the request that it was given, what it has emitted, lane by lane,
+ * what it made of the state, and which steps have ended in which order.
+ *
+ * The code begins from the top with the first leg, and with each leg behind one that it has ended itself (`ctx.interrupt`, or a call that it left
+ * to the client). A leg that has ended because steps wait is none of its business.
+ */
+import type { Entry, Frame, NewEntry } from "../log/entries.ts";
+import { Folding, type RunState } from "../log/fold.ts";
+import { INTERRUPT_EVENT } from "../log/interrupts.ts";
+import { ending } from "../log/matching.ts";
+import type { AGUIEvent } from "../protocol/events.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
+import type { Path } from "../protocol/words.ts";
+
+/** An event that the code has emitted. */
+export interface RecordedEvent {
+  readonly event: AGUIEvent;
+  /** The end of a leg may have emitted it: what is open then is closed. */
+  readonly isOptional: boolean;
+}
+
+/** A change of the state that the code has published. */
+export interface RecordedChange {
+  readonly seq: number;
+  readonly before: Json;
+  readonly after: Json;
+}
+
+export interface FinishedStep {
+  readonly path: Path;
+  readonly seq: number;
+  /** The state with it. */
+  readonly committed: Json;
+}
+
+export interface BodyRecord {
+  /** The run when the code began. */
+  readonly base: RunState;
+  readonly lanes: ReadonlyMap<Path, readonly RecordedEvent[]>;
+  readonly changes: readonly RecordedChange[];
+  /** In the order of their ends. */
+  readonly finished: readonly FinishedStep[];
+  /** What was signalled from outside, in order. */
+  readonly signals: readonly Signal[];
+  /** Where an operator has accepted that the code does something else. */
+  readonly accepted: ReadonlySet<string>;
+}
+
+export interface Signal {
+  readonly name: string;
+  readonly payload: Json;
+}
+
+/** The signal that an entry brings, if it does. */
+export function signalOf(entry: NewEntry): Signal | undefined {
+  if (entry.kind !== "inbox.taken" || entry.item !== "signal" || !isJsonObject(entry.payload)) return undefined;
+  const { name, payload = null } = entry.payload;
+  return typeof name === "string" ? { name, payload } : undefined;
+}
+
+/** Steps that run no code of the loop: what is emitted at their places is theirs. */
+const WITH_LANES: ReadonlySet<string> = new Set(["model", "tool", "client-tool", "custom", "child"]);
+
+/** Whether the code has ended the last leg itself, so that the next one begins from the top. */
+export function endedItself({ leg, interrupts, steps }: RunState): boolean {
+  if (leg !== null) return false;
+  const isAsked = [...interrupts.values()].some(({ kind, path }) => kind === "question" && path === "");
+  return isAsked || [...steps.values()].some(({ started: { path }, finished }) => isLeftToClient(path) && !finished);
+}
+
+const LEFT_TO_CLIENT = "client";
+
+/** The place of a call that the code has left to the client without waiting for it: none that the code itself can begin. */
+export function leftToClient(ordinal: number): Path {
+  return `${LEFT_TO_CLIENT}${ordinal}` as Path;
+}
+
+function isLeftToClient(path: Path): boolean {
+  return path.startsWith(LEFT_TO_CLIENT);
+}
+
+/** The record of code that begins now. */
+export function emptyRecord(base: RunState): BodyRecord {
+  return { base, lanes: new Map(), changes: [], finished: [], signals: [], accepted: new Set() };
+}
+
+/** @param before - the thread's run before this one */
+export async function readRecord(entries: AsyncIterable<Entry>, before: RunState | undefined): Promise<BodyRecord> {
+  const reading = new Reading(before);
+  for await (const entry of entries) reading.add(entry);
+  return reading.record();
+}
+
+class Reading {
+  readonly #folding: Folding;
+  #base: RunState | undefined;
+  #isOpening = false;
+  #isStarted = false;
+  #isDue = true;
+  #lanes = new Map<Path, RecordedEvent[]>();
+  #changes: RecordedChange[] = [];
+  /** Lanes of the frames since the last entry that was none. */
+  #tail: Path[] = [];
+  readonly #finished: FinishedStep[] = [];
+  readonly #signals: Signal[] = [];
+  readonly #steps = new Set<string>();
+  readonly #diverged = new Map<string, string>();
+  readonly #accepted = new Set<string>();
+
+  constructor(before: RunState | undefined) {
+    this.#folding = new Folding(before);
+  }
+
+  add(entry: Entry): void {
+    // A run may begin with another state than the client's; behind RUN_STARTED it is the code that changes it.
+    const isFirstState = entry.kind === "state" && !this.#isStarted;
+    if (this.#isOpening && !isFirstState && !isOpening(entry)) {
+      this.#isOpening = false;
+      this.#base = this.#folding.state;
+    }
+    const committed = entry.kind === "state" ? this.#folding.state.committed : null;
+    this.#folding.add(entry);
+    switch (entry.kind) {
+      case "leg.started":
+        if (this.#isDue) this.#begin();
+        break;
+      case "leg.finished":
+        this.#closed();
+        break;
+      case "run.parked":
+        this.#isDue = endedItself(this.#folding.state);
+        break;
+      case "step.started":
+        if (WITH_LANES.has(entry.step)) this.#steps.add(entry.path);
+        break;
+      case "step.finished":
+        this.#finished.push({ path: entry.path, seq: entry.seq, committed: this.#folding.state.committed });
+        break;
+      case "inbox.taken": {
+        const signal = signalOf(entry);
+        if (signal !== undefined) this.#signals.push(signal);
+        break;
+      }
+      case "state":
+        if (!this.#isOpening) {
+          this.#changes.push({
+            seq: entry.seq,
+            before: committed as Json,
+            after: this.#folding.state.committed,
+          });
+        }
+        break;
+      case "interrupt.opened": {
+        const { kind, id, metadata } = entry.interrupt;
+        const place = kind === "diverged" && isJsonObject(metadata) ? metadata.place : undefined;
+        if (typeof place === "string") this.#diverged.set(id, place);
+        break;
+      }
+      case "interrupt.answered": {
+        const place = this.#diverged.get(entry.id);
+        if (place !== undefined && entry.status === "resolved") this.#accepted.add(place);
+        break;
+      }
+      case "frame":
+        if (this.#isOpening) this.#isStarted = true;
+        else this.#frame(entry);
+        return;
+      default:
+    }
+    this.#tail = [];
+  }
+
+  record(): BodyRecord {
+    const base = this.#isOpening ? this.#folding.state : (this.#base ?? this.#folding.state);
+    return {
+      base,
+      lanes: this.#lanes,
+      changes: this.#changes,
+      finished: this.#finished,
+      signals: this.#signals,
+      accepted: this.#accepted,
+    };
+  }
+
+  #begin(): void {
+    this.#isDue = false;
+    this.#isOpening = true;
+    this.#isStarted = false;
+    this.#lanes = new Map();
+    this.#changes = [];
+  }
+
+  #frame(frame: Frame): void {
+    const { path } = frame;
+    const event = emitted(frame);
+    if (event === undefined || this.#isOfStep(path)) return;
+    const lane = this.#lanes.get(path) ?? [];
+    lane.push({ event, isOptional: false });
+    this.#lanes.set(path, lane);
+    if (ending(event) === undefined && event.type !== "MESSAGES_SNAPSHOT") this.#tail = [];
+    else this.#tail.push(path);
+  }
+
+  /** What a leg's end has closed stands right before it. The code may have closed it, too: nobody can tell, and nobody needs to. */
+  #closed(): void {
+    for (const path of this.#tail.reverse()) {
+      const lane = this.#lanes.get(path) ?? [];
+      const at = lane.findLastIndex(({ isOptional }) => !isOptional);
+      const last = lane[at];
+      if (last !== undefined) lane[at] = { ...last, isOptional: true };
+    }
+  }
+
+  #isOfStep(path: Path): boolean {
+    const ordinals = path.split(".");
+    return ordinals.some((_, i) => this.#steps.has(ordinals.slice(0, i + 1).join(".")));
+  }
+}
+
+/** Entries of the batch that begins a leg. */
+function isOpening(entry: Entry): boolean {
+  switch (entry.kind) {
+    case "leg.started":
+    case "interrupt.answered":
+    case "inbox.taken":
+      return true;
+    case "step.finished":
+      return entry.via === "client" || entry.via === "answer";
+    case "frame":
+      return "ref" in entry ? !isOwnSnapshot(entry) : isInterruptEvent(entry.event);
+    default:
+      return false;
+  }
+}
+
+/** Code's own list of messages is a reference, too, and says so by withdrawing nothing. */
+export const OWN_SNAPSHOT = { of: "MESSAGES_SNAPSHOT", withdrawn: [] } as const;
+
+function isOwnSnapshot(frame: Frame): boolean {
+  return "ref" in frame && frame.ref.of === "MESSAGES_SNAPSHOT" && frame.ref.withdrawn?.length === 0;
+}
+
+/** What the code itself has emitted; the state is compared as facts. */
+function emitted(frame: Frame): AGUIEvent | undefined {
+  if (isOwnSnapshot(frame)) return { type: "MESSAGES_SNAPSHOT", messages: [] };
+  if (!("event" in frame)) return undefined;
+  const { event } = frame;
+  if (event.type === "STATE_SNAPSHOT" || event.type === "STATE_DELTA" || isInterruptEvent(event)) return undefined;
+  return event;
+}
+
+function isInterruptEvent(event: AGUIEvent): boolean {
+  return event.type === "CUSTOM" && event.name === INTERRUPT_EVENT;
+}

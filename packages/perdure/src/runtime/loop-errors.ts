@@ -1,0 +1,124 @@
+/** What the operations of a custom loop reject with. */
+import type { Difference } from "../log/matching.ts";
+import { PerdureError } from "../protocol/errors.ts";
+import type { Json } from "../protocol/json.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
+
+/** A step has ended without a result: its tool failed, was refused, or nobody knows what came of it. */
+export class StepFailed extends PerdureError {
+  override readonly name = "StepFailed";
+  /** What was recorded of the failure, as models and clients may read it. */
+  readonly told: string;
+  constructor(
+    /** The tool's name, or the step's own. */
+    readonly step: string,
+    readonly path: Path,
+    { code, message }: RecordedError,
+    /** Whether it took effect. `yes`: it did, but what it returned could not be recorded. */
+    readonly applied: "no" | "yes" | "unknown",
+    /** What could be kept of its output, where it took effect. */
+    readonly output?: Json,
+  ) {
+    super(code, `step "${step}" (${path}) failed: ${message}`);
+    this.told = message;
+  }
+}
+
+/** Nobody answers a question: it was cancelled, or its time is over. */
+export class AskCancelled extends PerdureError {
+  override readonly name = "AskCancelled";
+  constructor(
+    readonly path: Path,
+    readonly because: "cancelled" | "expired",
+    message: string,
+  ) {
+    super(because === "expired" ? "ASK_EXPIRED" : "ASK_CANCELLED", `question ${path} has no answer: ${message}`);
+  }
+}
+
+/** The lane has lost its race: it begins no steps any more. Let it pass. */
+export class RaceLost extends PerdureError {
+  override readonly name = "RaceLost";
+  constructor(readonly path: Path) {
+    super("RACE_LOST", `lane ${path} has lost its race: nothing more is begun in it`);
+  }
+}
+
+/** Code that is run again does something else than it did. The run waits for an operator; nothing of what it does now counts. */
+export class Diverged extends PerdureError {
+  override readonly name = "Diverged";
+  constructor(
+    readonly difference: Difference,
+    /** Where in the code. */
+    readonly at: string | null,
+  ) {
+    const { what, recorded, wanted, next } = difference;
+    const where = at === null ? "" : ` at ${at}`;
+    super(
+      "DIVERGED",
+      `the code of this loop does something else than it did: ${what} was recorded as ${brief(recorded)}, and now is ${brief(wanted)}${where}; ${next}`,
+    );
+  }
+}
+
+/** A step has got another input than the one that is recorded, and that does no harm: it has ended, or only reads. */
+export class InputChanged extends PerdureError {
+  override readonly name = "InputChanged";
+  constructor(
+    readonly path: Path,
+    readonly recorded: Json,
+    readonly wanted: Json,
+    isFinished: boolean,
+  ) {
+    const what = isFinished ? "its recorded outcome stands" : "it runs with the new one";
+    super(
+      "INPUT_CHANGED",
+      `step ${path} began with ${brief(recorded)} and is asked for with ${brief(wanted)}; ${what}`,
+    );
+  }
+}
+
+/** A durable operation where there is no log. */
+export class NeedsStore extends PerdureError {
+  override readonly name = "NeedsStore";
+  constructor(operation: string) {
+    super(
+      "AGENT_NEEDS_STORE",
+      `${operation} is recorded: serve the agent with createRuntime, over memory() if need be`,
+    );
+  }
+}
+
+const LONGEST = 200;
+
+function brief(value: Json): string {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
+}
+
+/** The line of the user's code that has called us; null where the stack does not tell. */
+export function placeInCode(): string | null {
+  const own = callers().find((line) => !line.includes("node:") && !OURS.test(line));
+  return own?.trim().replace(/^at /, "") ?? null;
+}
+
+/** Whether what has called {@link patched} code is ours. */
+export function calledByUs(): boolean {
+  // Behind this function stand who asks, the function that was put in another's place, and who has called that.
+  const lines = callers().filter((line) => !DEVELOPMENT.test(line));
+  return OURS.test(lines[0] ?? "");
+}
+
+function callers(): readonly string[] {
+  const { stackTraceLimit } = Error;
+  // Between the user's line and this one there may be a whole message.
+  Error.stackTraceLimit = 50;
+  const { stack = "" } = new Error("here");
+  Error.stackTraceLimit = stackTraceLimit;
+  return stack.split("\n").filter((line) => /:\d+:\d+\)?$/.test(line) && !ERRORS.test(line));
+}
+
+/** Files of this package, as source and as it is published. */
+const OURS = /[/\\]perdure[/\\](src|dist)[/\\]|node_modules[/\\]perdure[/\\]/;
+const ERRORS = /[/\\]loop-errors\.[jt]s/;
+const DEVELOPMENT = /[/\\]development\.[jt]s|node:async_hooks|node:internal/;

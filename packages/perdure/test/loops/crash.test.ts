@@ -1,0 +1,173 @@
+/** Custom loops, killed everywhere: what happens in the world, in the log and on the screen is what happens without a death. */
+import { type Agent, agent, applied, type LoopContext, notApplied, tool } from "perdure";
+import { crashMatrix, cutHere, scriptedModel } from "perdure/testing";
+import { expect, it } from "vitest";
+import { z } from "zod";
+
+/** The outside: it counts, and nothing keeps it from being done twice. */
+class Shop {
+  readonly ledger: string[] = [];
+
+  async act(row: string): Promise<void> {
+    await cutHere();
+    this.ledger.push(row);
+    await cutHere();
+  }
+}
+
+interface Desk {
+  steps: string[];
+  done: number;
+}
+
+const toolsOf = (shop: Shop) => ({
+  look: tool({
+    name: "look",
+    description: "Looks",
+    effect: "read",
+    input: z.object({ id: z.string() }),
+    call: ({ id }) => ({ found: id }),
+  }),
+  pay: tool({
+    name: "pay",
+    description: "Pays",
+    effect: "write",
+    settle: 0,
+    approval: true,
+    input: z.object({ id: z.string() }),
+    output: z.object({ paid: z.string() }),
+    state: z.custom<Desk>(),
+    async call({ id }) {
+      await shop.act(`pay ${id}`);
+      return { paid: id };
+    },
+    async reconcile({ id }) {
+      return shop.ledger.includes(`pay ${id}`) ? { applied: "yes", output: { paid: id } } : { applied: "no" };
+    },
+    reduce(desk, { paid }) {
+      desk.steps.push(`paid ${paid}`);
+    },
+  }),
+});
+
+const answers = [
+  { kind: "approval", reply: { status: "resolved", payload: { approved: true } } },
+  { kind: "question", reply: { status: "resolved", payload: true } },
+] as const;
+
+async function matrixOf(make: (shop: Shop) => Agent, deaths = 1, limit?: number) {
+  return await crashMatrix((shop: Shop) => make(shop), {
+    world: () => new Shop(),
+    effects: (shop) => shop.ledger,
+    script: { answers },
+    deaths,
+    ...(limit !== undefined && { limit }),
+  });
+}
+
+const loop = (run: (ctx: LoopContext<Desk>, shop: Shop) => Promise<unknown>) => (shop: Shop) =>
+  agent<Desk>({
+    name: "loop",
+    state: { initial: () => ({ steps: [], done: 0 }) },
+    run: (ctx) => run(ctx, shop),
+  }) as Agent;
+
+const everything = loop(async (ctx, shop) => {
+  const { look, pay } = toolsOf(shop);
+  ctx.say("Looking.");
+  const { found } = (await ctx.call(look, { id: "a" })) as { found: string };
+  using message = ctx.message();
+  message.delta(`Found ${found}`);
+  const row = await ctx.once("load", { effect: "read" }, async () => ({ row: found }));
+  message.delta(` in ${row.row}.`);
+  message.end();
+  ctx.updateState((desk) => void desk.steps.push(`found ${found}`));
+  await ctx.sleep("1h");
+  ctx.say("An hour later.");
+  const isSure = await ctx.ask({ message: "Pay?", schema: z.boolean() });
+  if (!isSure) return "no";
+  const { paid } = await ctx.call(pay, { id: "a" });
+  await ctx.once(
+    "note",
+    {
+      effect: "write",
+      settle: 0,
+      reconcile: async () => (shop.ledger.includes("note a") ? { applied: "yes", output: "noted" } : { applied: "no" }),
+    },
+    async () => {
+      await shop.act("note a");
+      return "noted";
+    },
+  );
+  ctx.updateState((desk) => {
+    desk.done += 1;
+  });
+  const at = ctx.now();
+  const chance = ctx.random();
+  ctx.say(`Paid ${paid} ${ctx.state.steps.join()}.`);
+  return { paid, isLate: at > 0, isChance: chance >= 0, id: ctx.uuid().length };
+});
+
+it("one after another: calls, steps, a question, a timer, readings, texts and state", async () => {
+  const report = await matrixOf(everything);
+  report.assertNoFindings();
+  expect(report.plays).toBeGreaterThan(60);
+}, 120_000);
+
+const modelled = loop(async (ctx, shop) => {
+  const { look } = toolsOf(shop);
+  const model = scriptedModel([
+    {
+      reasoning: "Hm.",
+      text: "Looking.",
+      calls: [
+        { name: "look", input: { id: "a" } },
+        { name: "look", input: { id: "b" } },
+      ],
+    },
+    { text: "Found both." },
+  ]);
+  const turn = await ctx.model({ model, messages: ctx.messages, tools: [look] });
+  const results = await ctx.parallel(turn.calls.map((call) => (lane) => lane.call(call)));
+  const last = await ctx.model({ model, messages: [...ctx.messages, turn, ...results], tools: [look] });
+  return last.text;
+});
+
+it("models: their answers stream once, and their calls are run once", async () => {
+  (await matrixOf(modelled)).assertNoFindings();
+}, 300_000);
+
+const lanes = loop(async (ctx, shop) => {
+  const write = (lane: LoopContext<Desk>, row: string) =>
+    lane.once(
+      row,
+      { settle: 0, reconcile: () => (shop.ledger.includes(row) ? applied(row) : notApplied()) },
+      async () => {
+        await shop.act(row);
+        return row;
+      },
+    );
+  const written = await ctx.parallel([
+    (lane) => write(lane, "left"),
+    async (lane) => {
+      await lane.sleep("1h");
+      return await write(lane, "right");
+    },
+  ]);
+  const won = await ctx.race<string>([
+    (lane) => lane.once("quick", { effect: "read" }, () => "quick"),
+    async (lane) => {
+      await lane.sleep("3d");
+      return await write(lane, "never");
+    },
+  ]);
+  await ctx.step("closing", async () => {
+    const isSure = await ctx.ask({ message: "Close?", schema: z.boolean() });
+    ctx.say(`Closed: ${String(isSure)}.`);
+  });
+  return [...written, won, ctx.version("closing", 2)];
+});
+
+it("lanes side by side, a race, and a step of the screen that a question interrupts", async () => {
+  (await matrixOf(lanes)).assertNoFindings();
+}, 300_000);
