@@ -5,6 +5,7 @@ import { NANO } from "../log/spending.ts";
 import { dearestInput, type Rates, type Reserved } from "../log/spent.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import type { Duration, Path } from "../protocol/words.ts";
+import { type Agent, isAgentTool } from "../runtime/agent-definition.ts";
 import type { Left, LoopBudget } from "../runtime/budget.ts";
 import { type CountTokens, countBytes, type ModelInput } from "./model-bound.ts";
 import type { LanguageModel } from "./model-port.ts";
@@ -41,11 +42,13 @@ export interface Budgeted {
   readonly budget: Budget | undefined;
   readonly pricing: Pricing | undefined;
   readonly countTokens: CountTokens | undefined;
+  /** The agents that are its tools. */
+  readonly called: readonly Agent[];
   /** Whether tools may come that are not known yet. */
   readonly mayHaveOtherTools: boolean;
   /** An error about the budget, of the rest of a sentence that begins with the agent's name. */
   readonly fault: (what: string) => Error;
-  /** The model, then its fallbacks. */
+  /** All that it may ask. */
   readonly models: readonly LanguageModel[];
   /** The name that a tool has now, by any that it has had; undefined where there is none. */
   readonly toolName: (name: string) => string | undefined;
@@ -58,21 +61,39 @@ export interface ModelAsked extends Pick<ModelInput, "prompt" | "tools"> {
   readonly maxOutputTokens: number | undefined;
 }
 
-/** @returns null without a budget @throws `fault` of what is wrong with it */
-export function loopBudget(agent: Budgeted): LoopBudget | null {
-  const { budget, pricing = defaultPricing, countTokens = countBytes, fault } = agent;
-  if (budget === undefined) return null;
+/** What a budget knows of the models of its agent. */
+export interface AgentBudget extends LoopBudget {
+  /** The upper bound of one call. Pure. @param most - the longest answer that makes sense, where nothing is said about it. Tokens */
+  boundOf(asked: ModelAsked, left: Left, most?: number): Reserved;
+}
+
+/** @throws `fault` of what is wrong with the budget */
+export function loopBudget(agent: Budgeted): AgentBudget {
+  const { budget = {}, pricing = defaultPricing, countTokens = countBytes, fault } = agent;
   const { steps, calls, tokens, usd, time, perTool, audience = null } = budget;
   for (const [limit, value] of Object.entries({ steps, calls, tokens })) checkCount(limit, value);
   for (const [tool, value] of Object.entries(perTool ?? {})) {
     checkCount(`perTool.${tool}`, value);
-    if (agent.toolName(tool) === undefined && !agent.mayHaveOtherTools)
+    if (
+      agent.toolName(tool) === undefined &&
+      !agent.mayHaveOtherTools &&
+      !agent.called.some((one) => hasTool(one, tool))
+    )
       throw fault(`limits tool "${tool}" in budget.perTool, and has no such tool; check its name`);
   }
   if (usd !== undefined && !(Number.isFinite(usd) && usd >= 0)) {
     throw fault(`has budget.usd: ${String(usd)}; it is an amount of dollars, for example 0.5`);
   }
+  const unpriced = [
+    ...agent.models.flatMap((model) => (priceOf(pricing, model) === undefined ? [nameOf(model)] : [])),
+    ...agent.called.flatMap(({ loop }) => loop?.budget?.unpriced ?? []),
+  ];
   for (const model of usd === undefined ? [] : agent.models) checkPrice(model);
+  if (usd !== undefined && unpriced.length > 0) {
+    throw fault(
+      `has a budget in usd, which its sub-agents share, and there is no price for "${unpriced.join('", "')}"; add it to the pricing of the sub-agent that asks it`,
+    );
+  }
 
   function checkCount(limit: string, value: number | undefined): void {
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 0)) {
@@ -80,7 +101,7 @@ export function loopBudget(agent: Budgeted): LoopBudget | null {
     }
   }
   function checkPrice(model: LanguageModel): void {
-    const name = `${model.provider}/${model.modelId}`;
+    const name = nameOf(model);
     const price = priceOf(pricing, model);
     if (price === undefined) {
       throw fault(
@@ -98,8 +119,14 @@ export function loopBudget(agent: Budgeted): LoopBudget | null {
   const toolName = (name: string): string => agent.toolName(name) ?? name;
   const byName = (limits: { readonly [tool: string]: number }): { readonly [tool: string]: number } =>
     Object.fromEntries(Object.entries(limits).map(([tool, limit]) => [toolName(tool), limit]));
+  const boundOf: AgentBudget["boundOf"] = ({ model, prompt, tools, maxOutputTokens }, left, most) => {
+    const { provider, modelId } = model;
+    const input = Math.max(0, Math.ceil(countTokens({ provider, modelId, prompt, tools })));
+    return reservation(input, maxOutputTokens, left, priceOf(pricing, model), most);
+  };
   return {
     audience,
+    unpriced: [...new Set(unpriced)],
     limits: {
       ...(steps !== undefined && { steps }),
       ...(calls !== undefined && { calls }),
@@ -109,13 +136,19 @@ export function loopBudget(agent: Budgeted): LoopBudget | null {
       ...(perTool !== undefined && { perTool: byName(perTool) }),
     },
     toolName,
-    reserve({ run, before, path, left }) {
-      const { model, prompt, tools, maxOutputTokens } = agent.asks(run, before, path);
-      const { provider, modelId } = model;
-      const input = Math.max(0, Math.ceil(countTokens({ provider, modelId, prompt, tools })));
-      return reservation(input, maxOutputTokens, left, priceOf(pricing, model), usd !== undefined);
-    },
+    reserve: ({ run, before, path, left }) => boundOf(agent.asks(run, before, path), left),
+    boundOf,
   };
+}
+
+function nameOf({ provider, modelId }: LanguageModel): string {
+  return `${provider}/${modelId}`;
+}
+
+/** Whether an agent, or one that it calls, has a tool. */
+function hasTool({ loop }: Agent, name: string): boolean {
+  if (loop === undefined) return false;
+  return loop.tool(name) !== undefined || loop.tools.some((tool) => isAgentTool(tool) && hasTool(tool.agent, name));
 }
 
 /** Tokens. An answer that may be no longer than this is not worth its prompt. */
@@ -126,14 +159,14 @@ function reservation(
   maxOutputTokens: number | undefined,
   left: Left,
   price: Price | undefined,
-  isPriced: boolean,
+  longest = Number.POSITIVE_INFINITY,
 ): Reserved {
-  const rates = isPriced && price !== undefined ? ratesOf(price, input) : undefined;
+  const rates = left.usd !== null && price !== undefined ? ratesOf(price, input) : undefined;
   const common = { input, ...(rates && { rates }) };
   if (maxOutputTokens !== undefined) return { ...common, output: maxOutputTokens };
   const inTokens = left.tokens === null ? Number.POSITIVE_INFINITY : left.tokens - input;
   const rest = Math.min(inTokens, rates === undefined ? inTokens : affordable(input, left.usd, rates));
-  const most = price?.maxOutputTokens ?? Number.POSITIVE_INFINITY;
+  const most = Math.min(longest, price?.maxOutputTokens ?? Number.POSITIVE_INFINITY);
   if (most <= rest) return { ...common, output: most };
   // Where there is less room than that, the call is refused rather than cut.
   return {

@@ -11,11 +11,12 @@ import { idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Next, OwnStep } from "../runtime/agent-definition.ts";
+import type { AgentBudget } from "./agent-budget.ts";
 import { estimateTokens } from "./estimate-tokens.ts";
 import { ModelError } from "./model-error.ts";
 import type { LanguageModel } from "./model-port.ts";
 import type { Turn } from "./prompt.ts";
-import { type CompactionContext, contextOf, type Summariser, summariserOf } from "./summarise.ts";
+import { type CompactionContext, contextOf, type Summariser, summariserOf, summaryPrompt } from "./summarise.ts";
 
 /** When a conversation is too long, and what becomes of its older part. */
 export interface Compaction {
@@ -63,6 +64,7 @@ export function conversationOf(all: readonly Turn[], runs: readonly RunState[]):
 
 export interface CompactorOptions extends Compaction {
   readonly model: LanguageModel;
+  readonly boundOf: AgentBudget["boundOf"];
   /** The conversation of these runs. */
   readonly converse: (runs: readonly RunState[]) => Conversation;
   /** The estimated tokens of a model call with these turns. */
@@ -133,10 +135,18 @@ export class Compactor {
   }
 
   #step(path: Path, { older, upTo }: Cut): OwnStep {
+    const { by, model, instructions, boundOf } = this.#options;
+    const asked = by ?? model;
     return {
       ...{ path, name: COMPACTION_STEP, input: { upTo } },
-      run: async (signal) => {
-        const { summary, usage } = await this.#summarise({ ...contextOf(older), signal });
+      ...(isModel(asked) && {
+        reserve: (left) => {
+          const prompt = summaryPrompt(contextOf(older).text, instructions);
+          return boundOf({ model: asked, prompt, tools: [], maxOutputTokens: undefined }, left, LONGEST_SUMMARY);
+        },
+      }),
+      run: async (signal, maxOutputTokens) => {
+        const { summary, usage } = await this.#summarise({ ...contextOf(older), signal }, maxOutputTokens);
         return { output: { summary, upTo }, ...(usage !== undefined && { usage }) };
       },
       mayRetry: (error) => error instanceof ModelError && error.retryable,
@@ -144,7 +154,13 @@ export class Compactor {
   }
 }
 
+export function isModel(by: Compaction["by"]): by is LanguageModel {
+  return by !== undefined && typeof by !== "function";
+}
+
 const KEEP = 8;
+/** Under a budget. Tokens, what the model thinks before included. */
+const LONGEST_SUMMARY = 8_192;
 /** A summary has to take the place of at least this part of what a prompt may be. */
 const WORTH_IT = 10;
 

@@ -10,12 +10,19 @@ import { clientMessage, editedArguments } from "../log/tool-result.ts";
 import type { Message, UserMessage } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
-import type { Loop, LoopCall, ModelStep, Next, OwnStep } from "../runtime/agent-definition.ts";
+import {
+  isAgentTool,
+  type Loop,
+  type LoopCall,
+  type ModelStep,
+  type Next,
+  type OwnStep,
+} from "../runtime/agent-definition.ts";
 import { BUDGET_EXCEEDED } from "../runtime/budget-question.ts";
 import { modelToAsk } from "../runtime/model-retry.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
 import { type Budgeted, loopBudget } from "./agent-budget.ts";
-import { type Compaction, Compactor, type Conversation, conversationOf } from "./compaction.ts";
+import { type Compaction, Compactor, type Conversation, conversationOf, isModel } from "./compaction.ts";
 import { estimateTokens } from "./estimate-tokens.ts";
 import { callModel } from "./model-call.ts";
 import { NOT_WHOLE, unusableEnd } from "./model-end.ts";
@@ -33,7 +40,7 @@ export interface LoopOptions {
   /** How often each model is asked for one answer, at most. */
   readonly attempts: number;
   readonly timeouts: ModelTimeouts;
-  readonly budgeted: Omit<Budgeted, "models" | "toolName" | "asks">;
+  readonly budgeted: Omit<Budgeted, "models" | "called" | "toolName" | "asks">;
   readonly output?: StructuredOutput | undefined;
   readonly compaction?: Compaction | undefined;
 }
@@ -76,7 +83,9 @@ export function builtInLoop(options: LoopOptions): Loop {
     return toJson(withChoice(given), "settings of a model step");
   };
   const budget = loopBudget({
-    ...{ ...budgeted, models, toolName: (name) => tools.get(name)?.name },
+    ...{ ...budgeted, toolName: (name) => tools.get(name)?.name },
+    called: [...tools].flatMap((tool) => (isAgentTool(tool) ? [tool.agent] : [])),
+    models: [...models, ...(compaction !== undefined && isModel(compaction.by) ? [compaction.by] : [])],
     asks(run, before, path) {
       const step = run.steps.get(path);
       const asked = asks({ run, before, settings: recordedSettings(step) ?? settingsOf(run, path) });
@@ -89,7 +98,7 @@ export function builtInLoop(options: LoopOptions): Loop {
   const compactor =
     compaction &&
     new Compactor({
-      ...{ ...compaction, model: models[0] as LanguageModel, converse },
+      ...{ ...compaction, model: models[0] as LanguageModel, converse, boundOf: budget.boundOf },
       sizeOf(turns, run) {
         const asked = offered(turns, run);
         return estimateTokens(asked.prompt) + estimateTokens(asked.tools as unknown as Json);

@@ -16,26 +16,36 @@ export interface CompactionContext {
   readonly signal: AbortSignal;
 }
 
+/** @param maxOutputTokens - the most that a model may answer, under a budget */
 export type Summariser = (
   context: CompactionContext,
+  maxOutputTokens: number | undefined,
 ) => Promise<{ readonly summary: string; readonly usage?: readonly TokenUsage[] }>;
 
 const INSTRUCTIONS = `You are given a conversation between a user and an assistant that works with tools. Sum it up so that the assistant can go on without it. Keep, in the user's own words, what was asked for and is not done; keep decisions, names, numbers, ids and paths, what tools found and did, and what failed. Leave out greetings and what is superseded. Write nothing but the summary.`;
 
 export function summariserOf(
   by: LanguageModel | ((context: CompactionContext) => string | Promise<string>),
-  instructions = INSTRUCTIONS,
+  instructions?: string,
 ): Summariser {
   if (typeof by === "function") return async (context) => ({ summary: checked(await by(context)) });
-  return async ({ text, signal }) => {
-    const prompt: Prompt = [
-      { role: "system", content: instructions },
-      { role: "user", content: [{ type: "text", text: `<conversation>\n${text}\n</conversation>` }] },
-    ];
-    const { text: summary, finishReason, usage } = await callModel({ model: by, prompt, tools: [], signal }, SILENT);
+  return async ({ text, signal }, maxOutputTokens) => {
+    const asked = {
+      ...{ model: by, prompt: summaryPrompt(text, instructions), tools: [], signal },
+      ...(maxOutputTokens !== undefined && { settings: { maxOutputTokens } }),
+    };
+    const { text: summary, finishReason, usage } = await callModel(asked, SILENT);
     if (finishReason !== "stop") throw failed(`the model's summary ended with "${finishReason}"`);
     return { summary: checked(summary), usage };
   };
+}
+
+/** What a model is asked that sums up. */
+export function summaryPrompt(text: string, instructions = INSTRUCTIONS): Prompt {
+  return [
+    { role: "system", content: instructions },
+    { role: "user", content: [{ type: "text", text: `<conversation>\n${text}\n</conversation>` }] },
+  ];
 }
 
 function checked(summary: unknown): string {

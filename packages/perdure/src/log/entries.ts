@@ -210,6 +210,13 @@ const transcriptItem = z.union([
   object({ message: wire<Message>(MessageSchema), texts: list(object({ at: keys, of: textRef })) }),
 ]);
 
+/** Limits of a budget: `usd` in nano-dollars, `time` in milliseconds. One that is left out is none. */
+const amounts = object({
+  ...{ steps: price.exactOptional(), calls: price.exactOptional(), tokens: price.exactOptional() },
+  ...{ usd: price.exactOptional(), time: price.exactOptional() },
+  perTool: z.record(z.string(), price).readonly().exactOptional(),
+});
+
 const fact = <K extends string, S extends z.core.$ZodShape>(kind: K, shape: S) =>
   object({ kind: z.literal(kind), ...shape });
 
@@ -218,6 +225,11 @@ const stepFinished = {
   path,
   via: z.enum(["call", "resume", "reconcile", "answer", "dedup", "client"]),
   usage: usage.exactOptional(),
+  /** What a child that had an allotment has used, all below it included, and what was added to its limits. */
+  spent: object({
+    ...{ steps: price, calls: price, tokens: price, usd: price, time: price },
+    ...{ perTool: z.record(z.string(), price).readonly(), raised: amounts, isOverrun: z.literal(true).exactOptional() },
+  }).exactOptional(),
 };
 
 const factSchema = z.discriminatedUnion("kind", [
@@ -230,6 +242,8 @@ const factSchema = z.discriminatedUnion("kind", [
     turn: count,
     labels: z.record(z.string(), z.string()).readonly(),
     parent: object({ uid, path }).exactOptional(),
+    /** What its parent's budget has left to it, and the scope that whoever raises that needs. */
+    allotted: object({ limits: amounts, audience: z.string().nullable() }).exactOptional(),
     forkedFrom: object({ uid, seq: count }).exactOptional(),
     /** In place of the agent's own. */
     instructions: z.string().exactOptional(),
@@ -269,6 +283,8 @@ const factSchema = z.discriminatedUnion("kind", [
       }).exactOptional(),
       isRest: z.literal(true).exactOptional(),
     }).exactOptional(),
+    /** Of a child: what it may use of this run's budget. */
+    allotted: amounts.exactOptional(),
   }),
   /** It waits for a business key that another step holds, and gives up at `until`. Once per step, for the holder that it found. */
   fact("step.waiting", { path, holder: object({ uid, path }), until: time }),
@@ -342,7 +358,7 @@ export type Fact<K extends FactKind = FactKind> = Extract<AnyFact, { kind: K }>;
 export type StepEnd =
   Fact<"step.finished"> extends infer F
     ? F extends { status: string }
-      ? Omit<F, "kind" | "path" | "via" | "usage">
+      ? Omit<F, "kind" | "path" | "via" | "usage" | "spent">
       : never
     : never;
 /** What a user interface was, or may be, shown: an event, or what it is derived from. */

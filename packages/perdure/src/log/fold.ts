@@ -133,7 +133,12 @@ export class Folding {
     this.#now.head = entry.seq;
     if (entry.kind === "frame") return this.#show(entry, run);
     this.#note(entry, run);
-    const spending = afterEntry(this.#now.spending, entry, this.#running);
+    const spending = afterEntry(
+      this.#now.spending,
+      entry,
+      this.#running,
+      (path) => this.#steps.get(path)?.started.step === "child",
+    );
     if (spending !== this.#now.spending) this.#set({ spending });
     return undefined;
   }

@@ -262,7 +262,7 @@ function copyOf(entry: Entry, point: ForkPoint, rename: Rename): NewEntry | unde
     case "step.started":
       return kept.has(copy.path) ? ({ ...copy, ...rename({ toolCallId: copy.toolCallId }) } as NewEntry) : undefined;
     case "step.attempt": {
-      const { reserved: _, ...attempt } = copy;
+      const { reserved: _, allotted: __, ...attempt } = copy;
       return kept.has(copy.path) ? attempt : undefined;
     }
     case "step.waiting":
@@ -270,7 +270,7 @@ function copyOf(entry: Entry, point: ForkPoint, rename: Rename): NewEntry | unde
       return kept.has(copy.path) ? copy : undefined;
     case "step.finished": {
       if (!kept.has(copy.path)) return undefined;
-      const { usage: _, ...end } = copy;
+      const { usage: _, spent: __, ...end } = copy;
       const isModel = state.steps.get(copy.path)?.started.step === "model";
       return isModel && end.status === "ok" ? { ...end, output: rename(end.output) } : end;
     }

@@ -1,7 +1,7 @@
 /**
  * What the fold keeps of a budget beside the steps: for how long the run was active, and what was granted or refused when it was used up.
  *
- * Active is the time in which attempts run, side by side ones once. An attempt that was cut counts until it was found cut, up to its deadline:
+ * Active is the time in which attempts run, side by side ones once; a child's time is its own run's. An attempt that was cut counts until it was found cut, up to its deadline:
  * how long its process lived, nobody knows.
  */
 import { parseDuration } from "../protocol/duration.ts";
@@ -48,21 +48,29 @@ export const NOTHING_SPENT: Spending = {
   ...{ active: 0, since: null, asked: 0, raised: {}, raisedAt: -1, stop: null },
 };
 
-/** The spending once an entry has been noted. @param running - the attempts that run behind it */
+/**
+ * The spending once an entry has been noted.
+ *
+ * @param running - the attempts that run behind it
+ * @param isChild - whether a step is another run
+ */
 export function afterEntry(
   spending: Spending,
   entry: Exclude<Entry, { kind: "frame" }>,
   running: {
-    readonly size: number;
-    look(): ReadonlyMap<Path, { readonly attempt: { readonly deadline: number | null } }>;
+    look(): ReadonlyMap<Path, { readonly attempt: { readonly path: Path; readonly deadline: number | null } }>;
   },
+  isChild: (path: Path) => boolean,
 ): Spending {
   const { since } = spending;
-  if (since === null) return entry.kind === "step.attempt" ? { ...spending, since: entry.at } : spending;
+  if (since === null) {
+    return entry.kind === "step.attempt" && !isChild(entry.path) ? { ...spending, since: entry.at } : spending;
+  }
+  const own = [...running.look().values()].filter(({ attempt: { path } }) => !isChild(path));
   // Of the attempts that a crash has cut; each gets its `step.failed` behind it.
   const isCut = entry.kind === "run.resumed";
-  if (running.size > 0 && !isCut && entry.kind !== "run.parked") return spending;
-  const deadlines = isCut ? [...running.look().values()].map(({ attempt }) => attempt.deadline ?? entry.at) : [];
+  if (own.length > 0 && !isCut && entry.kind !== "run.parked") return spending;
+  const deadlines = isCut ? own.map(({ attempt }) => attempt.deadline ?? entry.at) : [];
   const until = deadlines.length === 0 ? entry.at : Math.min(entry.at, Math.max(...deadlines));
   return { ...spending, active: spending.active + Math.max(0, until - since), since: null };
 }
@@ -118,6 +126,18 @@ export function plus(one: Amounts, other: Amounts): Amounts {
   const plain = PLAIN.flatMap((limit): [string, number][] => {
     const [a, b] = [one[limit], other[limit]];
     return a === undefined && b === undefined ? [] : [[limit, (a ?? 0) + (b ?? 0)]];
+  });
+  return { ...Object.fromEntries(plain), ...(Object.keys(perTool).length > 0 && { perTool }) };
+}
+
+/** Of each limit the lesser one; one that only either has stands. */
+export function lesser(one: Amounts, other: Amounts): Amounts {
+  const perTool = { ...one.perTool };
+  for (const [tool, n] of Object.entries(other.perTool ?? {})) perTool[tool] = Math.min(perTool[tool] ?? n, n);
+  const plain = PLAIN.flatMap((limit): [string, number][] => {
+    const [a = Number.POSITIVE_INFINITY, b = Number.POSITIVE_INFINITY] = [one[limit], other[limit]];
+    const least = Math.min(a, b);
+    return Number.isFinite(least) ? [[limit, least]] : [];
   });
   return { ...Object.fromEntries(plain), ...(Object.keys(perTool).length > 0 && { perTool }) };
 }

@@ -3,12 +3,13 @@
  *
  * G1. What an attempt at a model reserved is used until its provider has reported less. A failed, cut or unreported one has used all of it.
  * G2. What a provider reports counts as it is, also beyond what was reserved: that is an overrun, which somebody has to look at.
- * G3. Dollars are counted in whole nano-dollars, rounded up, so sums do not drift.
+ * G3. What a child was allotted is used until it has ended; then it has used what its own log says, or all of it where nobody can read that.
+ * G4. Dollars are counted in whole nano-dollars, rounded up, so sums do not drift.
  */
 import type { TokenUsage } from "../protocol/events.ts";
 import type { Fact } from "./entries.ts";
 import type { Attempt, RunState, StepState } from "./run-state.ts";
-import { NANO } from "./spending.ts";
+import { type Amounts, NANO, plus } from "./spending.ts";
 
 /** USD per million tokens. */
 export type Rates = NonNullable<Reserved["rates"]>;
@@ -21,14 +22,20 @@ export interface Charge {
   readonly usd: number;
 }
 
-export interface Spent extends Charge {
+/** What counts against limits, by each of them. */
+export interface Used extends Charge {
   readonly steps: number;
   readonly calls: number;
   readonly perTool: ReadonlyMap<string, number>;
-  /** What the attempts that run have reserved; not part of the other numbers. */
-  readonly reserved: Charge;
   /** Milliseconds. */
   readonly time: number;
+}
+
+export interface Spent extends Used {
+  /** What the attempts that run have reserved, and what children that have not ended were allotted; not part of the other numbers. */
+  readonly reserved: Used;
+  /** What was added to the limits of children that have ended. */
+  readonly raised: Amounts;
   /** Whether a provider has used more than was reserved, and nobody has raised the budget since. */
   readonly isOverrun: boolean;
 }
@@ -36,57 +43,75 @@ export interface Spent extends Charge {
 /** @param at - milliseconds since the epoch */
 export function spentBy(run: RunState, at: number): Spent {
   const { active, since, raisedAt } = run.spending;
-  const perTool = new Map<string, number>();
-  let [steps, calls, tokens, usd, reservedTokens, reservedUsd] = [0, 0, 0, 0, 0, 0];
+  const used = new Tally();
+  const reserved = new Tally();
+  let raised: Amounts = {};
   let isOverrun = false;
   for (const step of run.steps.values()) {
     const { attempts, finished, started } = step;
-    if (attempts.length === 0) continue;
-    if (started.step === "tool" || started.step === "child") {
-      calls += 1;
-      perTool.set(started.name, (perTool.get(started.name) ?? 0) + 1);
+    const [last] = attempts.slice(-1);
+    if (last === undefined) continue;
+    const isLater = (finished?.seq ?? -1) > raisedAt;
+    if (started.step === "tool" || started.step === "child") used.add({ calls: 1, perTool: { [started.name]: 1 } });
+    if (started.step === "child") {
+      const { allotted = {} } = last;
+      if (finished === undefined) reserved.add(allotted);
+      else used.add(finished.spent ?? allotted);
+      if (finished?.spent !== undefined) raised = plus(raised, finished.spent.raised);
+      isOverrun ||= finished?.spent?.isOverrun === true && isLater;
     }
-    if (started.step !== "model") continue;
-    steps += 1;
-    for (const [i, attempt] of attempts.entries()) {
+    if (started.step === "model") used.add({ steps: 1 });
+    else if (attempts.every(({ reserved }) => reserved === undefined)) continue;
+    for (const attempt of attempts) {
       const bound = boundOf(attempt);
-      const isLast = i === attempts.length - 1;
-      if (isLast && finished === undefined && attempt.failed === undefined) {
-        reservedTokens += bound.tokens;
-        reservedUsd += bound.usd;
+      if (attempt === last && finished === undefined && attempt.failed === undefined) {
+        reserved.add(bound);
         continue;
       }
-      const used = isLast ? usedBy(attempt, step) : bound;
-      tokens += used.tokens;
-      usd += used.usd;
-      const isBeyond = used.tokens > bound.tokens || used.usd > bound.usd;
-      isOverrun ||= isBeyond && attempt.reserved !== undefined && (finished?.seq ?? -1) > raisedAt;
+      const charge = attempt === last ? usedBy(attempt, step) : bound;
+      used.add(charge);
+      const isBeyond = charge.tokens > bound.tokens || charge.usd > bound.usd;
+      isOverrun ||= isBeyond && attempt.reserved !== undefined && isLater;
     }
   }
-  const time = active + (since === null ? 0 : Math.max(0, at - since));
+  used.add({ time: active + (since === null ? 0 : Math.max(0, at - since)) });
+  return { ...used.sums, reserved: reserved.sums, raised, isOverrun };
+}
+
+/** What the log of a child's caller keeps of what that has used. What still ran in one that was given up counts whole. */
+export function spentByChild(run: RunState, at: number): NonNullable<Fact<"step.finished">["spent"]> {
+  const { reserved, raised, isOverrun, ...spent } = spentBy(run, at);
+  const all = new Tally();
+  for (const one of [spent, reserved]) all.add({ ...one, perTool: Object.fromEntries(one.perTool) });
   return {
-    steps,
-    calls,
-    perTool,
-    tokens,
-    usd,
-    reserved: { tokens: reservedTokens, usd: reservedUsd },
-    time,
-    isOverrun,
+    ...{ ...all.sums, perTool: Object.fromEntries(all.sums.perTool), raised: plus(raised, run.spending.raised) },
+    ...(isOverrun && { isOverrun }),
   };
 }
 
-/** What runs that share a budget have used together. Their times add up, also where they ran side by side. */
-export function together(spent: readonly Spent[]): Spent {
-  const perTool = new Map<string, number>();
-  for (const one of spent) for (const [tool, n] of one.perTool) perTool.set(tool, (perTool.get(tool) ?? 0) + n);
-  const sum = (of: (one: Spent) => number): number => spent.reduce((total, one) => total + of(one), 0);
-  return {
-    ...{ steps: sum((one) => one.steps), calls: sum((one) => one.calls), perTool },
-    ...{ tokens: sum((one) => one.tokens), usd: sum((one) => one.usd), time: sum((one) => one.time) },
-    reserved: { tokens: sum((one) => one.reserved.tokens), usd: sum((one) => one.reserved.usd) },
-    isOverrun: spent.some((one) => one.isOverrun),
-  };
+class Tally {
+  readonly #perTool = new Map<string, number>();
+  #steps = 0;
+  #calls = 0;
+  #tokens = 0;
+  #usd = 0;
+  #time = 0;
+
+  add({ steps = 0, calls = 0, tokens = 0, usd = 0, time = 0, perTool = {} }: Amounts): void {
+    this.#steps += steps;
+    this.#calls += calls;
+    this.#tokens += tokens;
+    this.#usd += usd;
+    this.#time += time;
+    for (const [tool, n] of Object.entries(perTool)) this.#perTool.set(tool, (this.#perTool.get(tool) ?? 0) + n);
+  }
+
+  get sums(): Used {
+    return {
+      ...{ steps: this.#steps, calls: this.#calls, perTool: this.#perTool },
+      ...{ tokens: this.#tokens, usd: this.#usd, time: this.#time },
+    };
+  }
 }
 
 /** All that an attempt may use. */

@@ -5,10 +5,12 @@ import { editedArguments } from "../log/tool-result.ts";
 import type { UserMessage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import { type Agent, type AgentTool, isAgentTool, type LoopCall } from "./agent-definition.ts";
+import { turnOf } from "./agent-turn.ts";
 import { recordedError } from "./attempt-outcome.ts";
+import { BudgetGate } from "./budget.ts";
 import { startedEntries } from "./call-entries.ts";
 import type { CallRunner } from "./call-runner.ts";
-import type { ChildRules, ChildRunner, ChildStep } from "./child-runner.ts";
+import type { Allotted, ChildRules, ChildRunner, ChildStep } from "./child-runner.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { childRefusal } from "./lineage.ts";
@@ -46,7 +48,22 @@ export class AgentCalls implements ChildRules {
     if (refused !== undefined) return await this.calls.settle(call, { by: "error", error: refused, applied: "no" });
     if (signal.aborted) return;
     const started = step === undefined ? startedEntries(call, "child", tool) : undefined;
-    await children.spawn(call, { agent: tool.agent, asked, started, edited }, signal);
+    const allot = (): Allotted => this.#allot(call);
+    await children.spawn(call, { agent: tool.agent, asked, started, edited, allot }, signal);
+  }
+
+  /** By the log as it is when the child begins. */
+  #allot(call: LoopCall): Allotted {
+    const {
+      agent: { loop },
+      before,
+      now,
+    } = this.options;
+    const { state } = this.session;
+    const next = loop.next(state, before);
+    const gate = BudgetGate.of(state, loop.budget, { at: now(), live: new Set(), before });
+    if (gate === null || next.next !== "calls") return "unlimited";
+    return gate.allot(call.name, turnOf(state, loop, { call, calls: next.calls })) ?? "nothing";
   }
 
   agentOf({ name, path }: ChildStep): Agent | undefined {

@@ -3,12 +3,13 @@ import type { Transformer } from "../emit/types.ts";
 import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState } from "../log/fold.ts";
+import type { Reserved } from "../log/spent.ts";
 import type { Message, TokenUsage, UserMessage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import type { LoopBudget } from "./budget.ts";
+import type { Left, LoopBudget } from "./budget.ts";
 import type { LoopContext } from "./loop-context.ts";
 import type { ModelEmitter } from "./model-emitter.ts";
 import type { ModelPolicy } from "./model-retry.ts";
@@ -118,7 +119,13 @@ export interface OwnStep {
   readonly path: Path;
   readonly name: string;
   readonly input: Json;
-  run(signal: AbortSignal): Promise<{ readonly output: Json; readonly usage?: readonly TokenUsage[] }>;
+  /** @param maxOutputTokens - the most that a model may answer which it asks, under a budget */
+  run(
+    signal: AbortSignal,
+    maxOutputTokens?: number,
+  ): Promise<{ readonly output: Json; readonly usage?: readonly TokenUsage[] }>;
+  /** Pure, of one that asks a model: the upper bound of that, within what is left where that is possible. */
+  reserve?(left: Left): Reserved;
   /** Whether a failure may be over the next time. Default: no. */
   mayRetry?(error: unknown): boolean;
 }

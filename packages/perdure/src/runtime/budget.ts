@@ -1,15 +1,18 @@
 /**
- * Whether a run may begin what it wants next. Pure: of its log, of its agent's limits, and of what others with whom it shares them have used.
+ * Whether a run may begin what it wants next. Pure: of its log, of its agent's limits, and of what its parent has left to it.
  *
  * B1. A limit is asked before a step begins, never after: what does not fit waits for a human, all else goes on.
  * B2. One question at a time, with all limits that are reached. It is withdrawn when they no longer are.
  * B3. A step that has begun counts once for `steps`, `calls` and `perTool`, however often it is tried.
+ * B4. A child takes its part of what is left with it, in the entry with which it begins (`allotment.ts`). So runs that share a budget need not
+ *     know of each other: what one may use is nobody else's until it has ended.
  */
 import type { Interrupt } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { type Amounts, plus } from "../log/spending.ts";
-import { type Charge, chargeOf, type Reserved, type Spent, spentBy, together } from "../log/spent.ts";
+import { type Amounts, lesser, plus } from "../log/spending.ts";
+import { type Charge, chargeOf, type Reserved, type Spent, spentBy, type Used } from "../log/spent.ts";
 import type { Path } from "../protocol/words.ts";
+import { type Allotment, isRoom, shareOf, type Turn } from "./allotment.ts";
 import { budgetQuestion, type Shortage } from "./budget-question.ts";
 
 /** What a model call may still use. `null`: as much as it likes. */
@@ -21,7 +24,10 @@ export interface Left {
 
 /** What a run of an agent may use, and what its model calls may. */
 export interface LoopBudget {
+  /** The agent's own. None: its runs are bound by what their callers allot to them. */
   readonly limits: Amounts;
+  /** The models whose price is not known, of this agent and of all that it calls. */
+  readonly unpriced: readonly string[];
   /** The name that a tool has now, by any that it has had: `perTool` counts under it. */
   toolName(name: string): string;
   /** The scope that whoever answers its questions needs, beside `answer`. */
@@ -42,8 +48,6 @@ export interface GateNow {
   readonly live: ReadonlySet<Path>;
   /** The thread's runs before this one. Default: none. */
   readonly before?: readonly RunState[];
-  /** What runs have used with which this one shares its limits. Default: there are none. */
-  readonly elsewhere?: readonly Spent[];
 }
 
 /** What keeps one attempt at a model within its budget. */
@@ -71,12 +75,20 @@ export class BudgetGate {
   readonly #short = new Map<string, Shortage>();
   readonly #let: string[] = [];
 
-  constructor(run: RunState, budget: LoopBudget, now: GateNow) {
+  /** @returns null where nothing is limited */
+  static of(run: RunState, budget: LoopBudget | null | undefined, now: GateNow): BudgetGate | null {
+    if (!budget) return null;
+    const limits = limitsOf(run, budget);
+    return Object.keys(limits).length === 0 ? null : new BudgetGate(run, budget, now, limits);
+  }
+
+  private constructor(run: RunState, budget: LoopBudget, now: GateNow, limits: Amounts) {
     this.#run = run;
     this.#budget = budget;
     this.#now = now;
-    this.#limits = plus(budget.limits, granted(budget.limits, run.spending.raised));
-    this.#spent = underNames(together([spentBy(run, now.at), ...(now.elsewhere ?? [])]), budget);
+    const spent = spentBy(run, now.at);
+    this.#limits = plus(limits, granted(limits, plus(run.spending.raised, spent.raised)));
+    this.#spent = { ...spent, ...underNames(spent, budget), reserved: underNames(spent.reserved, budget) };
   }
 
   /** A model step, tried for the first time or again. */
@@ -87,11 +99,23 @@ export class BudgetGate {
     if (isNew && steps !== undefined && this.#spent.steps >= steps) {
       short.push({ limit: "steps", used: this.#spent.steps, allowed: steps, reserved: 1 });
     }
+    return this.#asking(short, (left) =>
+      this.#budget.reserve({ run: this.#run, before: this.#now.before ?? [], path, left }),
+    );
+  }
+
+  /** A step of the loop's own, which may ask a model. */
+  own(reserve: ((left: Left) => Reserved) | undefined): Pass & ModelBound {
+    return this.#asking(this.#timeShort(), reserve);
+  }
+
+  #asking(short: Shortage[], reserve: ((left: Left) => Reserved) | undefined): Pass & ModelBound {
     const { tokens, usd, time } = this.#limits;
     const deadline = time === undefined ? {} : { deadline: this.#now.at + time - this.#spent.time };
-    if (tokens === undefined && usd === undefined) return { ...this.#passOrAsk(short), ...deadline };
-    if (this.#spent.isOverrun) short.push(...this.#overrun());
-    const reserved = this.#budget.reserve({ run: this.#run, before: this.#now.before ?? [], path, left: this.#left() });
+    const isFree = tokens === undefined && usd === undefined;
+    if (isFree || reserve === undefined) return { ...this.#passOrAsk(short), ...deadline };
+    short.push(...this.#overrun());
+    const reserved = reserve(this.#left());
     const beyond = this.#beyond(chargeOf(reserved));
     // What others reserve they may give back.
     if (beyond.length > 0 && this.#spent.reserved.tokens > 0) return WAIT;
@@ -101,26 +125,58 @@ export class BudgetGate {
 
   /** An attempt at a call. */
   call(path: Path, name: string): Pass {
+    const pass = this.#call(path, name);
+    if (pass.may === "begin") this.#let.push(this.#budget.toolName(name));
+    return pass;
+  }
+
+  /** A call that is another run. */
+  child(path: Path, name: string, turn: Turn): Pass {
+    const pass = this.#call(path, name);
+    if (pass.may === "begin" && this.#spent.isOverrun) return this.#passOrAsk(this.#overrun());
+    if (pass.may !== "begin" || isRoom(this.#share(name, turn))) {
+      if (pass.may === "begin") this.#let.push(this.#budget.toolName(name));
+      return pass;
+    }
+    const { steps, tokens, usd, time } = this.#spent.reserved;
+    if (steps + tokens + usd + time > 0) return WAIT;
+    return this.#passOrAsk(this.#exhausted());
+  }
+
+  /** What a child may use that begins now; undefined where that is nothing. */
+  allot(name: string, turn: Turn): Allotment | undefined {
+    const limits = this.#share(name, turn);
+    return isRoom(limits) ? { limits, audience: this.#audience } : undefined;
+  }
+
+  #share(name: string, turn: Turn): Amounts {
+    return shareOf(this.#limits, this.#spent, {
+      ...{ ...turn, others: turn.others.map((other) => this.#budget.toolName(other)) },
+      name: this.#budget.toolName(name),
+    });
+  }
+
+  #call(path: Path, name: string): Pass {
     const tool = this.#budget.toolName(name);
     const short: Shortage[] = [...this.#timeShort()];
     const isNew = (this.#run.steps.get(path)?.attempts.length ?? 0) === 0;
+    if (short.length === 0 && this.#isTimeTaken) return WAIT;
     if (!isNew) return this.#passOrAsk(short);
     // A call that is live has perhaps not begun yet, and may never.
     const pending = this.#pending();
     const { calls, perTool = {} } = this.#limits;
     const own = Object.hasOwn(perTool, tool) ? perTool[tool] : undefined;
     const used = this.#spent.perTool.get(tool) ?? 0;
+    const reserved = this.#spent.reserved.perTool.get(tool) ?? 0;
     if (calls !== undefined && this.#spent.calls >= calls) {
       short.push({ limit: "calls", used: this.#spent.calls, allowed: calls, reserved: 1 });
     }
     if (own !== undefined && used >= own) short.push({ limit: "perTool", tool, used, allowed: own, reserved: 1 });
     if (short.length > 0) return this.#passOrAsk(short);
     const isHeld =
-      (calls !== undefined && this.#spent.calls + pending.length >= calls) ||
-      (own !== undefined && used + pending.filter((name) => name === tool || name === ANY).length >= own);
-    if (isHeld) return WAIT;
-    this.#let.push(tool);
-    return BEGIN;
+      (calls !== undefined && this.#spent.calls + this.#spent.reserved.calls + pending.length >= calls) ||
+      (own !== undefined && used + reserved + pending.filter((name) => name === tool || name === ANY).length >= own);
+    return isHeld ? WAIT : BEGIN;
   }
 
   /** Finding out what became of an attempt, behind which the next one follows at once. */
@@ -132,7 +188,7 @@ export class BudgetGate {
   get question(): Interrupt | null {
     const isAsked = [...this.#run.interrupts.values()].some(({ kind }) => kind === "budget");
     if (this.#short.size === 0 || isAsked) return null;
-    return budgetQuestion(this.#run, [...this.#short.values()], this.#budget.audience);
+    return budgetQuestion(this.#run, [...this.#short.values()], this.#audience);
   }
 
   /** Whether a question that was asked before is still one. */
@@ -148,7 +204,17 @@ export class BudgetGate {
   get endsAt(): number | null {
     const { time } = this.#limits;
     if (time === undefined || this.#run.spending.since === null) return null;
-    return this.#now.at + time - this.#spent.time;
+    return this.#now.at + time - this.#spent.time - this.#spent.reserved.time;
+  }
+
+  get #audience(): string | null {
+    return audienceOf(this.#run, this.#budget);
+  }
+
+  /** Whether children have what is left of the time. */
+  get #isTimeTaken(): boolean {
+    const { time } = this.#limits;
+    return time !== undefined && this.#spent.time + this.#spent.reserved.time >= time;
   }
 
   #timeShort(): Shortage[] {
@@ -174,7 +240,17 @@ export class BudgetGate {
     });
   }
 
+  /** The limits that leave a child nothing to begin with. */
+  #exhausted(): Shortage[] {
+    return (["steps", "tokens", "usd", "time"] as const).flatMap((limit): Shortage[] => {
+      const allowed = this.#limits[limit];
+      const used = this.#spent[limit];
+      return allowed === undefined || used + 1 <= allowed ? [] : [{ limit, used, allowed, reserved: 1 }];
+    });
+  }
+
   #overrun(): Shortage[] {
+    if (!this.#spent.isOverrun) return [];
     const limit = this.#limits.tokens === undefined ? "usd" : "tokens";
     return [{ limit: "overrun", used: this.#spent[limit], allowed: this.#limits[limit] ?? 0, reserved: 0 }];
   }
@@ -185,7 +261,7 @@ export class BudgetGate {
       const step = this.#run.steps.get(path);
       // What it is, its driver knows; whatever it is, the next decision knows more.
       if (step === undefined) return [ANY];
-      return step.started.step === "tool" && step.attempts.length === 0
+      return (step.started.step === "tool" || step.started.step === "child") && step.attempts.length === 0
         ? [this.#budget.toolName(step.started.name)]
         : [];
     });
@@ -201,7 +277,23 @@ export class BudgetGate {
 /** A live call of which the log knows nothing yet. */
 const ANY = "";
 
-function underNames(spent: Spent, budget: LoopBudget): Spent {
+/** What a run may use, before anything is added: its agent's limits, and what its parent has left to it. */
+export function limitsOf({ run }: Pick<RunState, "run">, budget: LoopBudget): Amounts {
+  if (run.allotted === undefined) return budget.limits;
+  const { perTool, ...limits } = run.allotted.limits;
+  return lesser(budget.limits, perTool === undefined ? limits : { ...limits, perTool: byName(perTool, budget) });
+}
+
+/** The scope that whoever raises the limits of a run needs: its parent's, for it is that one's budget. */
+export function audienceOf({ run }: Pick<RunState, "run">, budget: LoopBudget): string | null {
+  return run.allotted?.audience ?? budget.audience;
+}
+
+function byName(perTool: NonNullable<Amounts["perTool"]>, { toolName }: LoopBudget): NonNullable<Amounts["perTool"]> {
+  return Object.fromEntries(Object.entries(perTool).map(([tool, n]) => [toolName(tool), n]));
+}
+
+function underNames<U extends Used>(spent: U, budget: LoopBudget): U {
   const perTool = new Map<string, number>();
   for (const [name, n] of spent.perTool) {
     const tool = budget.toolName(name);

@@ -11,12 +11,11 @@ import { aggregateTokenUsage } from "@ag-ui/core";
 import { CANCELLED } from "../emit/errors.ts";
 import type { Leaving } from "../emit/leftovers.ts";
 import { type ChildRef, childLane, isShownOfChild, joined } from "../log/child-frames.ts";
-import { ChildLog } from "../log/child-log.ts";
 import { type Entry, EntryError, type Frame, type NewEntry, type StepEnd } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { brokenLog, LogError } from "../log/log-error.ts";
 import { render } from "../log/render.ts";
-import { type Spent, spentBy } from "../log/spent.ts";
+import { spentByChild } from "../log/spent.ts";
 import type { AGUIEvent, UserMessage } from "../protocol/events.ts";
 import { event } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
@@ -24,6 +23,7 @@ import { hasCall, hasSubagent, isAnswered } from "../protocol/verify.ts";
 import type { Path, RecordedError, Uid } from "../protocol/words.ts";
 import { EntryMissingError, StoreDamagedError } from "../store/errors.ts";
 import type { Agent } from "./agent-definition.ts";
+import type { Allotment } from "./allotment.ts";
 import { childEnd } from "./child-end.ts";
 import { childUid, firstEntriesOfChild } from "./child-start.ts";
 import type { DriveSession } from "./drive-session.ts";
@@ -48,7 +48,12 @@ export interface Spawning {
   readonly asked: UserMessage["content"];
   readonly started?: readonly NewEntry[] | undefined;
   readonly edited?: Json | undefined;
+  /** What it may use, at the moment at which it begins. */
+  readonly allot: () => Allotted;
 }
+
+/** `nothing`: its caller's budget leaves it nothing to begin with. */
+export type Allotted = Allotment | "unlimited" | "nothing";
 
 /** What depends on who begins children: a loop's calls, or a body's own `spawn`. */
 export interface ChildRules {
@@ -65,8 +70,6 @@ export class ChildRunner {
   /** By the paths of their steps. */
   readonly resting = new Map<Path, RestingChild>();
   readonly #followed = new Map<Path, Followed>();
-  /** Logs of runs below, as far as they were read here. */
-  readonly #read = new Map<Uid, ChildLog>();
   readonly #options: Pick<DriverOptions, "store" | "stop" | "now" | "report">;
   readonly #session: DriveSession;
   readonly #rules: ChildRules;
@@ -82,28 +85,36 @@ export class ChildRunner {
   }
 
   /**
-   * Begins the child of a step, and follows it until it rests or has ended.
+   * Begins the child of a step, and follows it until it rests or has ended. Where nothing is left for it, it does not begin.
    *
    * @param asked - its first user message
    * @param started - the entries that begin the step, where the log has none yet
    * @param edited - arguments of a human's, in place of the model's
    */
-  async spawn(step: ChildStep, { agent, asked, started, edited }: Spawning, signal: AbortSignal): Promise<void> {
+  async spawn(step: ChildStep, { agent, asked, started, edited, allot }: Spawning, signal: AbortSignal): Promise<void> {
     const session = this.#session;
     const { path } = step;
-    await session.offer(
-      () => [
-        ...(session.state.leg === null ? intake(session.state, []) : []),
-        ...(started ?? []),
-        {
-          ...{ kind: "step.attempt", path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
-          ...(edited !== undefined && { edited }),
-        },
-        announced(session.state, step, agent),
-      ],
-      { starts: [firstEntriesOfChild(session.state, path, { agent, asked })] },
-    );
-    await this.follow(step, signal);
+    let isBegun = false;
+    await session.offerBatch(() => {
+      const allotted = allot();
+      if (allotted === "nothing") return { entries: [] };
+      isBegun = true;
+      const allotment = allotted === "unlimited" ? undefined : allotted;
+      return {
+        entries: [
+          ...(session.state.leg === null ? intake(session.state, []) : []),
+          ...(started ?? []),
+          {
+            ...{ kind: "step.attempt", path, n: 1, epoch: session.epoch, phase: "call", key: null, deadline: null },
+            ...(edited !== undefined && { edited }),
+            ...(allotment !== undefined && { allotted: allotment.limits }),
+          },
+          announced(session.state, step, agent),
+        ],
+        starts: [firstEntriesOfChild(session.state, path, { agent, asked, allotted: allotment })],
+      };
+    });
+    if (isBegun) await this.follow(step, signal);
   }
 
   /** Shows what a child does until it rests or has ended. */
@@ -115,7 +126,6 @@ export class ChildRunner {
     const child = this.#followed.get(step.path) ?? new Followed(uid, () => this.#moved(step.path));
     if (!this.#followed.has(step.path)) {
       this.#followed.set(step.path, child);
-      this.#read.set(uid, child.log);
       child.unwatch = store.watch({ run: uid }, child.hear);
     }
     const wake = child.wake;
@@ -238,9 +248,10 @@ export class ChildRunner {
     // What it has called and got no answer to, nobody will answer here.
     const withdrawn = [...(running.get(path)?.calls ?? [])].filter((id) => hasCall(wire, id) && !isAnswered(wire, id));
     const usage = aggregateTokenUsage([...child.log.usage]);
+    const spent = this.#spentBy(path, child);
     const entries: NewEntry[] = [
       ...(withdrawn.length > 0 ? [{ kind: "frame", path, ref: { of: "MESSAGES_SNAPSHOT", withdrawn } } as const] : []),
-      { kind: "step.finished", path, via: "call", ...end, ...(usage.length > 0 && { usage }) },
+      { kind: "step.finished", path, via: "call", ...end, ...(usage.length > 0 && { usage }), ...(spent && { spent }) },
       ...(step.id === undefined ? [] : [{ kind: "frame", path, ref: { of: "TOOL_CALL_RESULT", path } } as const]),
     ];
     session.add(entries);
@@ -249,33 +260,15 @@ export class ChildRunner {
     this.#followed.delete(path);
   }
 
+  /** What of its allotment it has used; undefined where its log does not say it to the end: then all of it. */
+  #spentBy(path: Path, { log }: Followed): ReturnType<typeof spentByChild> | undefined {
+    if (this.#session.state.steps.get(path)?.attempts.at(-1)?.allotted === undefined) return undefined;
+    if (log.head < 0 || log.state.finished === null) return undefined;
+    return spentByChild(log.state, log.state.finished.at);
+  }
+
   #accepted(step: ChildStep, output: Json): StepEnd {
     return this.#rules.accepted?.(step, output) ?? { status: "ok", output, patch: [] };
-  }
-
-  /**
-   * What the runs below this one have used so far. Their time is not among it: it is that of the attempts here which they are.
-   *
-   * @param at - milliseconds since the epoch
-   */
-  async spent(at: number, { run, steps }: RunState = this.#session.state): Promise<readonly Spent[]> {
-    const spent: Spent[] = [];
-    for (const { started, attempts } of steps.values()) {
-      if (started.step !== "child" || attempts.length === 0) continue;
-      const { state } = await this.#logOf(childUid(run.uid, started.path));
-      spent.push({ ...spentBy(state, at), time: 0 }, ...(await this.spent(at, state)));
-    }
-    return spent;
-  }
-
-  async #logOf(uid: Uid): Promise<ChildLog> {
-    const known = this.#read.get(uid);
-    if (known !== undefined && known.head >= 0) return known;
-    const log = new ChildLog(uid);
-    for await (const entry of this.#options.store.read(uid, -1)) log.take(entry);
-    // One that goes on is read again, or is followed.
-    if (log.state.finished !== null) this.#read.set(uid, log);
-    return log;
   }
 
   /** The children that have not ended, as far as they were read: what the store has to know of a run that is to rest. */

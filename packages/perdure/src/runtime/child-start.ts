@@ -5,6 +5,7 @@ import { PROTOCOL_VERSION, type UserMessage } from "../protocol/events.ts";
 import { jsonEqual, toJson } from "../protocol/json.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
 import type { Agent } from "./agent-definition.ts";
+import type { Allotment } from "./allotment.ts";
 import { definitionHash } from "./definition-hash.ts";
 import { sha256 } from "./hash.ts";
 
@@ -29,11 +30,16 @@ export function childUids({ run, steps }: RunState): readonly Uid[] {
  * The first entries of a child. It acts for the one for whom its parent does, and begins with a state and a conversation of its own.
  *
  * @param asked - its first user message
+ * @param allotted - what it may use of its parent's budget
  */
 export function firstEntriesOfChild(
   parent: RunState,
   path: Path,
-  { agent, asked }: { readonly agent: Agent; readonly asked: UserMessage["content"] },
+  {
+    agent,
+    asked,
+    allotted,
+  }: { readonly agent: Agent; readonly asked: UserMessage["content"]; readonly allotted?: Allotment | undefined },
 ): readonly NewEntry[] {
   const uid = childUid(parent.run.uid, path);
   const root = "" as Path;
@@ -44,6 +50,7 @@ export function firstEntriesOfChild(
     {
       ...{ kind: "run.started", uid, agent: agent.name, definition: definitionHash(agent), owner: parent.run.owner },
       ...{ thread: null, turn: 1, labels: parent.run.labels, parent: { uid: parent.run.uid, path } },
+      ...(allotted !== undefined && { allotted }),
     },
     {
       ...{ kind: "leg.started", leg: 1, runId: `${uid}.1` },

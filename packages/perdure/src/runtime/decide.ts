@@ -15,11 +15,11 @@
 import type { Fact, Interrupt, LegOutcome } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
 import { isListed, isOperators, wireInterrupt } from "../log/interrupts.ts";
-import type { Spent } from "../log/spent.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox, KeyName } from "../store/store.ts";
-import type { Loop, LoopCall, OwnStep } from "./agent-definition.ts";
+import { isAgentTool, type Loop, type LoopCall, type OwnStep } from "./agent-definition.ts";
+import { turnOf } from "./agent-turn.ts";
 import { BudgetGate, type ModelBound } from "./budget.ts";
 import { budgetExceeded, shortagesOf } from "./budget-question.ts";
 import { contractQuestionOf } from "./contracts.ts";
@@ -35,7 +35,7 @@ import { isPoisoned, poisonedSteps } from "./suspects.ts";
 /** Something to do for one step. */
 export type Start =
   | ({ readonly start: "model"; readonly path: Path } & ModelBound)
-  | { readonly start: "own"; readonly step: OwnStep }
+  | ({ readonly start: "own"; readonly step: OwnStep } & ModelBound)
   /** A call that was never begun: check it, and ask for approval if it needs one. */
   | { readonly start: "check"; readonly call: LoopCall }
   | { readonly start: "attempt"; readonly call: LoopCall; readonly phase: "call"; readonly edited?: Json }
@@ -112,8 +112,6 @@ export interface Now {
   readonly resting?: ReadonlyMap<Path, RestingChild>;
   /** Writes that this process has begun and nobody has recorded an outcome of. */
   readonly leftBehind: ReadonlyMap<Path, LeftBehind>;
-  /** What runs have used with which this one shares its budget. */
-  readonly elsewhere?: readonly Spent[];
 }
 
 export function decide(run: RunState, loop: Loop, now: Now): Decision {
@@ -132,14 +130,14 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
   if (forOperator.length > 0) return { do: "withdraw", interrupts: forOperator.map(({ id }) => id) };
 
   const next = loop.next(run, now.before ?? []);
-  const gate = run.cancelled || !loop.budget ? null : new BudgetGate(run, loop.budget, now);
+  const gate = run.cancelled ? null : BudgetGate.of(run, loop.budget, now);
   const calls = next.next === "calls" || next.next === "steps" ? next.calls : [];
   const models = next.next === "model" ? [next.path] : next.next === "steps" ? next.models : [];
   const plans = calls.map((call): Plan => {
     const found = standing(call.isLost ? { ...run, cancelled: true } : run, call, now);
-    return { call, ...withinBudget(gate, call, found) };
+    return withinBudget(gate, run, loop, { call, ...found }, calls);
   });
-  const own = next.next === "own" ? ownStanding(run, next.step, now) : undefined;
+  const own = next.next === "own" ? ownStanding(run, next.step, now, gate) : undefined;
   const starts = [...models.flatMap((path) => startModel(run, path, now, gate)), ...startsOf(own, plans, loop)];
   const isOver = next.next === "finish" || next.next === "fail";
   const settled = [...run.interrupts.values()].filter(
@@ -209,26 +207,40 @@ function modelBackOff(run: RunState, path: Path, { at }: Now): number[] {
 }
 
 /** A call that the budget has no room for waits, and others pass (D2). */
-function withinBudget(gate: BudgetGate | null, call: LoopCall, found: Standing): Standing {
+function withinBudget(
+  gate: BudgetGate | null,
+  run: RunState,
+  loop: Loop,
+  found: Plan,
+  calls: readonly LoopCall[],
+): Plan {
   if (gate === null || found.is !== "ready") return found;
-  const { start } = found;
+  const { start, call } = found;
+  const { path, name } = call;
   const isAttempt = start.start === "attempt";
   // Behind what is found out now the next attempt may follow at once.
   if (!isAttempt && !(start.start === "judge" && start.isSettled)) return found;
-  const pass = isAttempt ? gate.call(call.path, call.name) : gate.again();
-  return pass.may === "begin" ? found : { is: "waiting" };
+  const isOther = isAttempt && isAgentTool(loop.tool(name, path));
+  const pass = isOther
+    ? gate.child(path, name, turnOf(run, loop, { call, calls }))
+    : isAttempt
+      ? gate.call(path, name)
+      : gate.again();
+  return pass.may === "begin" ? found : { call, is: "waiting" };
 }
 
 function isStillShort(gate: BudgetGate, question: Interrupt): boolean {
   return shortagesOf(question).some((shortage) => gate.isStill(shortage));
 }
 
-function ownStanding(run: RunState, step: OwnStep, { live, at }: Now): Standing {
+function ownStanding(run: RunState, step: OwnStep, { live, at }: Now, gate: BudgetGate | null): Standing {
   const known = run.steps.get(step.path);
   if (live.has(step.path)) return { is: "running" };
   if (run.cancelled || isPoisoned(known)) return { is: "waiting" };
   const retryAt = known?.attempts.at(-1)?.failed?.retryAt ?? 0;
-  return at >= retryAt ? ready({ start: "own", step }) : { is: "timer", at: retryAt, blocks: true };
+  if (at < retryAt) return { is: "timer", at: retryAt, blocks: true };
+  const { may, ...bound } = gate?.own(step.reserve) ?? { may: "begin" };
+  return may === "begin" ? ready({ start: "own", step, ...bound }) : { is: "waiting" };
 }
 
 function startsOf(own: Standing | undefined, plans: readonly Plan[], loop: Loop): Start[] {

@@ -117,11 +117,20 @@ export class DriveSession {
     entries: readonly NewEntry[] | (() => readonly NewEntry[]),
     options: Omit<Batch, "entries"> = {},
   ): Promise<boolean> {
+    return await this.offerBatch(() => ({
+      ...options,
+      entries: typeof entries === "function" ? entries() : entries,
+    }));
+  }
+
+  /** The same, of a batch that depends as a whole on what was added before it. */
+  async offerBatch(make: () => Batch): Promise<boolean> {
     this.stream.flush();
     let made: readonly NewEntry[] = [];
     const appended = await this.#log.offer(() => {
-      made = typeof entries === "function" ? entries() : entries;
-      return { ...options, entries: made };
+      const batch = make();
+      made = batch.entries;
+      return batch;
     });
     if (appended.is === "inbox") this.#mayHaveMail = true;
     if (appended.is === "appended") this.#remember(made);

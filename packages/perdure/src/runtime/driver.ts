@@ -75,7 +75,6 @@ class Driver {
     await toolsOfCalls(this.#options, this.#session);
     for (;;) {
       if (stop.aborted && !this.#mayEnd()) return await this.#release();
-      const elsewhere = agent.loop.budget === undefined ? [] : await this.#steps.children.spent(now());
       const inbox = await this.#session.mail();
       // What is started now ends at once, before anybody waits for it: nobody else would notice, and the loop would not let go of its process.
       this.#session.signal.throwIfAborted();
@@ -91,7 +90,6 @@ class Driver {
         disagreed: this.#steps.disagreed,
         held: this.#steps.held,
         resting: this.#steps.children.resting,
-        elsewhere,
         leftBehind: this.#options.writes.of(this.#options.lease.uid),
       });
       // Code that is to end may, but it begins nothing.

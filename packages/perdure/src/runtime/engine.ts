@@ -235,8 +235,16 @@ export class Engine {
   /** Adds to the limits of a run. @returns what is wrong with that, or what became of it */
   async raise(run: Run, amounts: Json, by: Principal): Promise<RaiseProblem | "put" | "finished" | "none"> {
     await this.open();
-    const problem = raiseProblem(this.#agents.get(run.agent), amounts, by);
+    const begun = await this.#begun(run.uid);
+    if (begun === undefined) return "none";
+    const problem = raiseProblem(this.#agents.get(run.agent), begun, amounts, by);
     return problem ?? (await this.store.put(run.uid, by.subject, { kind: "raise", payload: amounts }));
+  }
+
+  async #begun(uid: Uid): Promise<Pick<RunState, "run"> | undefined> {
+    for await (const entry of this.store.read(uid, -1))
+      return entry.kind === "run.started" ? { run: entry } : undefined;
+    return undefined;
   }
 
   /** Tells a run something that its code may wait for. */

@@ -1,7 +1,8 @@
 import type { Fact, NewEntry } from "../log/entries.ts";
 import { backoff } from "../protocol/backoff.ts";
 import type { OwnStep } from "./agent-definition.ts";
-import { failures, orAborted, recordedError } from "./attempt-outcome.ts";
+import { failures, orAborted, recordedError, TimeIsUp } from "./attempt-outcome.ts";
+import type { ModelBound } from "./budget.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 
@@ -17,7 +18,7 @@ const TRIES = 3;
 export function ownAttempt(
   { report, now, random }: DriverOptions,
   session: DriveSession,
-  step: OwnStep,
+  { step, reserved, deadline }: { readonly step: OwnStep } & ModelBound,
 ): (signal: AbortSignal) => Promise<void> {
   const { path, name, input } = step;
   const { state } = session;
@@ -30,22 +31,32 @@ export function ownAttempt(
   return async (signal) => {
     session.add([
       ...(known === undefined ? [started] : []),
-      { kind: "step.attempt", path, n, epoch: session.epoch, phase: "call", key: null, deadline: null },
+      {
+        kind: "step.attempt",
+        path,
+        n,
+        epoch: session.epoch,
+        phase: "call",
+        key: null,
+        deadline: deadline ?? null,
+        ...(reserved && { reserved }),
+      },
     ]);
     await session.committed();
     const end: Omit<Fact<"step.finished">, "status"> = { kind: "step.finished", path, via: "call" };
     try {
-      const { begun } = await session.begin(() => step.run(signal));
+      const { begun } = await session.begin(() => step.run(signal, reserved?.output));
       const { output, usage } = await orAborted(begun, signal);
       if (!session.isRunning(path, n)) return;
       session.add([{ ...end, status: "ok", output, patch: [], ...(usage !== undefined && { usage }) }]);
     } catch (error) {
       if (!session.isRunning(path, n)) return;
+      const isOfTime = error instanceof TimeIsUp;
       if (session.state.cancelled) return session.add([{ ...end, status: "cancelled" }]);
       const recorded = recordedError(error, state.run.uid, report);
       const failed = known === undefined ? 1 : failures(known) + 1;
-      if (step.mayRetry?.(error) && failed < TRIES) {
-        const retryAt = now() + backoff(failed, undefined, random());
+      if (isOfTime || (step.mayRetry?.(error) && failed < TRIES)) {
+        const retryAt = isOfTime ? now() : now() + backoff(failed, undefined, random());
         session.add([{ kind: "step.failed", path, n, error: recorded, applied: "no", retryAt }]);
       } else session.add([{ ...end, status: "error", error: recorded, applied: "no" }]);
     }

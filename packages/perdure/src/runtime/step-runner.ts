@@ -71,7 +71,7 @@ export class StepRunner {
       case "model":
         return this.#run(start.path, true, modelAttempt(this.#options, this.#session, start));
       case "own":
-        return this.#run(start.step.path, true, ownAttempt(this.#options, this.#session, start.step));
+        return this.#run(start.step.path, true, ownAttempt(this.#options, this.#session, start));
       case "check":
         return this.#runCall(start.call, (signal) => this.#gate.check(start.call, signal));
       case "attempt": {

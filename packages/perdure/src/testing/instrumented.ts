@@ -17,7 +17,18 @@ interface Host {
   runs<T>(body: Body, work: () => Promise<T>): Promise<T>;
 }
 
+/** By process: an agent that several others call is one agent. */
+const made = new WeakMap<Host, WeakMap<Agent, Agent>>();
+
 export function instrumented(agent: Agent, host: Host): Agent {
+  const ofHost = made.get(host) ?? new WeakMap<Agent, Agent>();
+  made.set(host, ofHost);
+  const one = ofHost.get(agent) ?? instrumentedAgent(agent, host);
+  ofHost.set(agent, one);
+  return one;
+}
+
+function instrumentedAgent(agent: Agent, host: Host): Agent {
   if (agent.loop === undefined) return instrumentedBody(agent, host);
   return { ...agent, loop: instrumentedLoop(agent.loop, host) };
 }
@@ -44,7 +55,7 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
       if (next.next !== "own") return next;
       const { step } = next;
       const body: Body = { run: run.run.uid, step: step.path, tool: step.name, phase: "own" };
-      return { next: "own", step: { ...step, run: (signal) => host.runs(body, () => step.run(signal)) } };
+      return { next: "own", step: { ...step, run: (signal, most) => host.runs(body, () => step.run(signal, most)) } };
     },
     asks: (step) => loop.asks(step),
     tool(name, path) {

@@ -11,7 +11,7 @@ import type { Fate } from "../../src/testing/life.ts";
 import type { ScriptQuestion, ScriptReply } from "../../src/testing/script.ts";
 import type { World } from "./world.ts";
 
-type Manner = "honest" | "under" | "silent" | "half" | "over" | "dies" | "refuses";
+export type Manner = "honest" | "under" | "silent" | "half" | "over" | "dies" | "refuses";
 
 export interface BudgetPlan {
   /** The calls of each turn of the model. */
@@ -70,7 +70,7 @@ export const budgetPlan: fc.Arbitrary<BudgetPlan> = fc.record({
 });
 
 /** USD per million tokens. */
-const PRICE = { input: 1, output: 4, cacheRead: 0.1, cacheWrite: 1.25 };
+export const PRICE = { input: 1, output: 4, cacheRead: 0.1, cacheWrite: 1.25 };
 
 interface Asked {
   readonly turn: number;
@@ -184,7 +184,7 @@ function provider(plan: BudgetPlan, books: Books): LanguageModel {
   };
 }
 
-function streamOf(parts: Generator<object>): ReadableStream<object> {
+export function streamOf(parts: Iterator<object>): ReadableStream<object> {
   return new ReadableStream({
     pull(controller) {
       const { done, value } = parts.next();
@@ -194,7 +194,7 @@ function streamOf(parts: Generator<object>): ReadableStream<object> {
   });
 }
 
-function reportOf(manner: Manner, { input, output }: Asked["bound"]): Asked["reported"] {
+export function reportOf(manner: Manner, { input, output }: Asked["bound"]): Asked["reported"] {
   switch (manner) {
     case "honest":
       return { input: Math.floor(input / 3), output: Math.floor(output / 2) };

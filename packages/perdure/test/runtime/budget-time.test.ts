@@ -1,64 +1,26 @@
 /** How long a run may be active. The clock is the test's own: it stands still until all that can happen has, and jumps to the next timer. */
 import { env } from "node:process";
 import fc from "fast-check";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
 import { agent, type LanguageModel, tool } from "../../src/index.ts";
-import type { Entry } from "../../src/log/entries.ts";
-import type { Uid } from "../../src/protocol/words.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
-import { type Fate, Life } from "../../src/testing/life.ts";
-import { memoryDisk, Outside } from "../../src/testing/outside.ts";
-import { type Asked, ReducingClient } from "../../src/testing/script-client.ts";
-
-/** Turns of the event loop that everything else gets before the clock moves. */
-const TURNS = 20;
+import { jumpingClock, playedInTime as play, sleep, type Timed, type Watch } from "./timed-plays.ts";
 
 let endOfHurry = (): void => {};
 beforeEach(() => {
-  let isOver = false;
-  endOfHurry = () => {
-    isOver = true;
-  };
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"], now: 1_700_000_000_000 });
-  let turns = 0;
-  const turn = (): void => {
-    if (isOver) return;
-    turns += 1;
-    if (turns % TURNS === 0) vi.advanceTimersToNextTimer();
-    setImmediate(turn);
-  };
-  setImmediate(turn);
+  endOfHurry = jumpingClock();
 });
-afterEach(() => {
-  endOfHurry();
-  vi.useRealTimers();
-});
-
-/** Resolves after `ms`; rejects at once when the signal fires. */
-function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, ms);
-    signal?.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    });
-  });
-}
+afterEach(() => endOfHurry());
 
 interface CallPlan {
   readonly effect: "read" | "write";
   readonly ms: number;
   readonly isApproved: boolean;
 }
-interface TimePlan {
+interface TimePlan extends Timed {
   /** How long the model takes for each turn, and what it calls then. */
   readonly turns: readonly { readonly ms: number; readonly calls: readonly CallPlan[] }[];
-  /** Milliseconds. */
-  readonly limit: number;
-  /** What the human adds, question by question, before he stops the run. */
-  readonly raises: readonly number[];
-  readonly fates: readonly Fate[];
 }
 
 const randomTime: fc.Arbitrary<TimePlan> = fc.record({
@@ -83,51 +45,6 @@ const randomTime: fc.Arbitrary<TimePlan> = fc.record({
     { maxLength: 2 },
   ),
 });
-
-/** When bodies ran, by the clock of whoever looks at them from outside. */
-class Watch {
-  readonly #intervals: { readonly from: number; to: number | null; readonly isWrite: boolean }[] = [];
-  readonly violations: string[] = [];
-  /** Milliseconds. */
-  allowed: number;
-  writesBeyond = 0;
-
-  constructor(limit: number) {
-    this.allowed = limit;
-  }
-
-  /** Milliseconds in which at least one of them ran. */
-  get active(): number {
-    let total = 0;
-    let until = 0;
-    for (const { from, to } of this.#intervals.toSorted((a, b) => a.from - b.from)) {
-      const end = to ?? Date.now();
-      total += Math.max(0, end - Math.max(from, until));
-      until = Math.max(until, end);
-    }
-    return total;
-  }
-
-  async body<T>(what: string, isWrite: boolean, work: () => Promise<T>): Promise<T> {
-    if (this.active >= this.allowed) this.violations.push(`${what} begins after ${this.active} ms of ${this.allowed}`);
-    const interval = { from: Date.now(), to: null as number | null, isWrite };
-    this.#intervals.push(interval);
-    try {
-      return await work();
-    } finally {
-      // What a dead process still does is no time of the run's.
-      interval.to ??= Date.now();
-      if (this.active > this.allowed) {
-        if (isWrite) this.writesBeyond += 1;
-        else this.violations.push(`${what} ends after ${this.active} ms of ${this.allowed}`);
-      }
-    }
-  }
-
-  died(): void {
-    for (const interval of this.#intervals) interval.to ??= Date.now();
-  }
-}
 
 function timed(plan: TimePlan, watch: Watch): LoopAgent {
   const model: LanguageModel = {
@@ -176,67 +93,7 @@ function timed(plan: TimePlan, watch: Watch): LoopAgent {
   return agent({ name: "timed", model, tools, budget: { time: plan.limit } }) as LoopAgent;
 }
 
-/** Long enough that it would show if it counted. Milliseconds. */
-const LUNCH = 15_000;
-
-async function playedInTime(plan: TimePlan) {
-  const watch = new Watch(plan.limit);
-  const outside = new Outside(memoryDisk());
-  Object.assign(outside, { clock: () => Date.now() });
-  const fates = [...plan.fates];
-  const begin = async (): Promise<Life> => {
-    const next = new Life(outside, fates.shift() ?? null, timed(plan, watch));
-    void next.mortal.died.then(() => watch.died());
-    await Promise.race([next.runtime.open(), next.mortal.died]);
-    return next;
-  };
-  let life = await begin();
-  const alive = async (): Promise<Life> => {
-    while (life.mortal.isDead) {
-      life.mortal.bury();
-      deaths += 1;
-      life = await begin();
-    }
-    return life;
-  };
-  let [deaths, questions, isStopped] = [0, 0, false];
-  const client = new ReducingClient("timed", (url, init) => life.fetch(url, init));
-  client.add({ id: "u", role: "user", content: "go" });
-  const given = new Map<string, { readonly status: "resolved"; readonly payload: object }>();
-  for (let n = 1, asked: Asked = { runId: "r1", resume: [], tools: [], turn: {} }; ; ) {
-    await alive();
-    const ran = await client.run(asked);
-    if (ran === "cut") {
-      if (!life.mortal.isDead) throw new Error(`cut, and alive: ${String(life.reported)}`);
-      continue;
-    }
-    if (ran.questions.length === 0) break;
-    await sleep(LUNCH);
-    const resume = ran.questions.map(({ id, metadata }) => {
-      const isBudget = (metadata as { kind: string }).kind === "budget";
-      const raise = isBudget && !given.has(id) ? plan.raises[questions] : undefined;
-      const payload = isBudget
-        ? raise === undefined
-          ? { stop: true }
-          : { raise: { time: raise } }
-        : { approved: true };
-      if (!given.has(id) && isBudget) {
-        questions += 1;
-        watch.allowed += raise ?? 0;
-        isStopped ||= raise === undefined;
-      }
-      if (!given.has(id)) given.set(id, { status: "resolved", payload });
-      return { interruptId: id, ...(given.get(id) as { status: "resolved"; payload: object }) };
-    });
-    n += 1;
-    asked = { ...asked, runId: `r${n}`, resume: resume as unknown as Asked["resume"] };
-  }
-  const log: Entry[] = [];
-  for await (const entry of (await alive()).mortal.below.read("run-1" as Uid, -1)) log.push(entry);
-  await life.runtime.close();
-  vi.clearAllTimers();
-  return { watch, log, deaths, questions, isStopped };
-}
+const playedInTime = (plan: TimePlan) => play(plan, (watch) => timed(plan, watch));
 
 const plain = { turns: [{ ms: 1_000, calls: [] }], limit: 5_000, raises: [], fates: [] } as const;
 const calls = (...made: (readonly [CallPlan["effect"], number, boolean?])[]): CallPlan[] =>
