@@ -333,7 +333,10 @@ const factSchema = z.discriminatedUnion("kind", [
   }),
 ]);
 
-const eventFrame = object({ kind: z.literal("frame"), path, event });
+/**
+ * `bridge`: it is none of those that the code of a loop has emitted. It closes what is open when a leg ends, or opens it again when the code goes on.
+ */
+const eventFrame = object({ kind: z.literal("frame"), path, event, bridge: z.literal(true).exactOptional() });
 /** `shown`: what a child has shown at a `CHILD` reference. It is kept in the child's log alone; whoever loads this one puts it in. */
 const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef, shown: event.exactOptional() });
 
@@ -372,7 +375,10 @@ export type Entry = NewEntry & { readonly seq: number; readonly at: number };
 export function entryAt(entry: NewEntry, seq: number, at: number): Entry {
   if (entry.kind !== "frame") return { ...entry, seq, at };
   const { kind, path } = entry;
-  if ("event" in entry) return { kind, path, event: entry.event, seq, at };
+  if ("event" in entry) {
+    const { event } = entry;
+    return entry.bridge === undefined ? { kind, path, event, seq, at } : { kind, path, event, bridge: true, seq, at };
+  }
   const { ref, shown } = entry;
   return shown === undefined ? { kind, path, ref, seq, at } : { kind, path, ref, shown, seq, at };
 }

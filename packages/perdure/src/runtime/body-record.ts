@@ -8,7 +8,7 @@
 import type { Entry, Frame, NewEntry } from "../log/entries.ts";
 import { Folding, type RunState } from "../log/fold.ts";
 import { INTERRUPT_EVENT } from "../log/interrupts.ts";
-import { ending } from "../log/matching.ts";
+import { beginning, ending } from "../log/matching.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
@@ -16,7 +16,7 @@ import type { Path } from "../protocol/words.ts";
 /** An event that the code has emitted. */
 export interface RecordedEvent {
   readonly event: AGUIEvent;
-  /** The end of a leg may have emitted it: what is open then is closed. */
+  /** The end of a leg has closed it. Code that ends it without having opened it again says nothing new. */
   readonly isOptional: boolean;
 }
 
@@ -100,8 +100,6 @@ class Reading {
   #isDue = true;
   #lanes = new Map<Path, RecordedEvent[]>();
   #changes: RecordedChange[] = [];
-  /** Lanes of the frames since the last entry that was none. */
-  #tail: Path[] = [];
   readonly #finished: FinishedStep[] = [];
   readonly #signals: Signal[] = [];
   readonly #steps = new Set<string>();
@@ -124,9 +122,6 @@ class Reading {
     switch (entry.kind) {
       case "leg.started":
         if (this.#isDue) this.#begin();
-        break;
-      case "leg.finished":
-        this.#closed();
         break;
       case "run.parked":
         this.#isDue = endedItself(this.#folding.state);
@@ -165,10 +160,9 @@ class Reading {
       case "frame":
         if (this.#isOpening) this.#isStarted = true;
         else this.#frame(entry);
-        return;
+        break;
       default:
     }
-    this.#tail = [];
   }
 
   record(): BodyRecord {
@@ -196,26 +190,22 @@ class Reading {
     const event = emitted(frame);
     if (event === undefined || this.#isOfStep(path)) return;
     const lane = this.#lanes.get(path) ?? [];
-    lane.push({ event, isOptional: false });
     this.#lanes.set(path, lane);
-    if (ending(event) === undefined && event.type !== "MESSAGES_SNAPSHOT") this.#tail = [];
-    else this.#tail.push(path);
-  }
-
-  /** What a leg's end has closed stands right before it. The code may have closed it, too: nobody can tell, and nobody needs to. */
-  #closed(): void {
-    for (const path of this.#tail.reverse()) {
-      const lane = this.#lanes.get(path) ?? [];
-      const at = lane.findLastIndex(({ isOptional }) => !isOptional);
-      const last = lane[at];
-      if (last !== undefined) lane[at] = { ...last, isOptional: true };
-    }
+    if (!("bridge" in frame)) lane.push({ event, isOptional: false });
+    else if (ending(event) !== undefined) lane.push({ event, isOptional: true });
+    else openAgain(lane, beginning(event));
   }
 
   #isOfStep(path: Path): boolean {
     const ordinals = path.split(".");
     return ordinals.some((_, i) => this.#steps.has(ordinals.slice(0, i + 1).join(".")));
   }
+}
+
+/** What was closed and is open again was never closed, as far as the code knows. */
+function openAgain(lane: RecordedEvent[], key: string | undefined): void {
+  const at = lane.findLastIndex(({ event, isOptional }) => isOptional && ending(event) === key);
+  if (key !== undefined && at !== -1) lane.splice(at, 1);
 }
 
 /** Entries of the batch that begins a leg. */

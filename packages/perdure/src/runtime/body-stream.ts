@@ -110,10 +110,21 @@ export class BodyStream implements Stream {
     return undefined;
   }
 
-  #send(events: readonly AGUIEvent[], lane: Path): void {
-    const { stream, state } = this.#session;
-    // Answered at rest, without a request: what it has to say needs a leg.
+  /** In the lane of what it opens: a step has to end where it began. */
+  #bridge(events: readonly AGUIEvent[], lane: Path): void {
+    this.#needLeg();
+    this.#session.add(events.map((event) => ({ kind: "frame", path: lane, event, bridge: true })));
+  }
+
+  /** Answered at rest, without a request: what it has to say needs a leg. */
+  #needLeg(): void {
+    const { state } = this.#session;
     if (state.leg === null) this.#session.add(intake(state, []));
+  }
+
+  #send(events: readonly AGUIEvent[], lane: Path): void {
+    const { stream } = this.#session;
+    this.#needLeg();
     const [only] = events;
     const ref = events.length === 1 && only !== undefined ? this.#reference(only) : undefined;
     if (ref === undefined) stream.take(events, lane);
@@ -152,10 +163,9 @@ export class BodyStream implements Stream {
   #unmatched(event: AGUIEvent, path: Path): AGUIEvent | undefined {
     const lane = this.#lanes.get(path);
     if (lane === undefined) return event;
-    const isOpen = (key: string) => this.#open.has(key);
     const isAccepted = this.#accepted.has(placeOf(path));
     if (isDelta(event)) return this.#restOfText(event, lane, path, isAccepted);
-    const recorded = lane.meet((known) => sameEvent(known, event), isOpen);
+    const recorded = lane.meet((known) => sameEvent(known, event));
     if (recorded === undefined) return event;
     if (!sameEvent(recorded, event) && !isAccepted) this.#refuse(path, recorded, event);
     for (const [id, as] of idsBetween(event, recorded)) this.#ids.set(id, as);
@@ -166,10 +176,7 @@ export class BodyStream implements Stream {
   #restOfText(event: Delta, lane: Lane, path: Path, isAccepted: boolean): AGUIEvent | undefined {
     let { delta } = event;
     for (;;) {
-      const recorded = lane.meet(
-        (known) => known.type === event.type,
-        (key) => this.#open.has(key),
-      );
+      const recorded = lane.meet((known) => known.type === event.type);
       if (recorded === undefined) return delta === "" ? undefined : { ...event, delta };
       if (recorded.type !== event.type || !isDelta(recorded)) {
         // Of an accepted lane what was recorded stands, whatever the code says in its place.
@@ -180,7 +187,7 @@ export class BodyStream implements Stream {
       const left = lane.textLeft(recorded.delta);
       const common = Math.min(left.length, delta.length);
       if (left.slice(0, common) !== delta.slice(0, common) && !isAccepted) this.#refuse(path, recorded, event);
-      lane.tookText(common, recorded);
+      lane.tookText(common, recorded.delta);
       delta = delta.slice(common);
       if (delta === "") return undefined;
     }
@@ -229,8 +236,7 @@ export class BodyStream implements Stream {
       const opening: readonly AGUIEvent[] = isCall
         ? [start, { type: "TOOL_CALL_ARGS", toolCallId: start.toolCallId, delta: args }]
         : [start];
-      // In its own lane: a step has to end where it began.
-      this.#send(opening, at);
+      this.#bridge(opening, at);
     }
   }
 }
@@ -241,10 +247,6 @@ class Lane {
   #at = 0;
   /** How much of the text at {@link #at} was said again. */
   #said = 0;
-  /** The arguments of calls, as far as the code has said them again. */
-  readonly #args = new Map<string, string>();
-  /** How much of the arguments that come next stands there a second time, since their call was opened again. */
-  #repeated = 0;
 
   constructor(events: readonly RecordedEvent[]) {
     this.#events = events;
@@ -256,28 +258,13 @@ class Lane {
     return this.#events.slice(this.#at).find(({ isOptional }) => !isOptional)?.event;
   }
 
-  /**
-   * What was recorded where the code is now. What the end of a leg has closed, and what was opened again behind it, is passed over unless it is
-   * what the code does.
-   */
-  meet(isIt: (event: AGUIEvent) => boolean, isOpen: (key: string) => boolean): AGUIEvent | undefined {
+  /** What was recorded where the code is now. What the end of a leg has closed is passed over unless it is what the code does. */
+  meet(isIt: (event: AGUIEvent) => boolean): AGUIEvent | undefined {
     for (; this.#at < this.#events.length; this.#at++) {
       const { event, isOptional } = this.#events[this.#at] as RecordedEvent;
-      if (isReopening(event, isOpen)) {
-        this.#repeated = event.type === "TOOL_CALL_START" ? (this.#args.get(event.toolCallId)?.length ?? 0) : 0;
-      } else if (!this.#isRepetition(event) && (this.#said > 0 || !isOptional || isIt(event))) return event;
+      if (!isOptional || isIt(event)) return event;
     }
     return undefined;
-  }
-
-  /** Whether all of it repeats arguments; what stands behind them is the code's. */
-  #isRepetition(event: AGUIEvent): boolean {
-    if (this.#repeated === 0 || event.type !== "TOOL_CALL_ARGS") return false;
-    const length = Math.min(this.#repeated, event.delta.length);
-    this.#repeated -= length;
-    if (length === event.delta.length) return true;
-    this.#said = length;
-    return false;
   }
 
   /** When only what the end of a leg has closed is left. */
@@ -294,20 +281,10 @@ class Lane {
     return recorded.slice(this.#said);
   }
 
-  tookText(length: number, recorded: Delta): void {
-    if (recorded.type === "TOOL_CALL_ARGS") {
-      const { toolCallId } = recorded;
-      const said = recorded.delta.slice(this.#said, this.#said + length);
-      this.#args.set(toolCallId, (this.#args.get(toolCallId) ?? "") + said);
-    }
+  tookText(length: number, recorded: string): void {
     this.#said += length;
-    if (this.#said >= recorded.delta.length) this.took();
+    if (this.#said >= recorded.length) this.took();
   }
-}
-
-function isReopening(event: AGUIEvent, isOpen: (key: string) => boolean): boolean {
-  const begun = beginning(event);
-  return begun !== undefined && isOpen(begun);
 }
 
 /** The keys of the block that an event belongs to. */

@@ -2,7 +2,7 @@
 
 import { aggregateTokenUsage } from "@ag-ui/core";
 import { RunInterrupted } from "../emit/errors.ts";
-import { closeLeftovers, type Leaving } from "../emit/leftovers.ts";
+import { closeLeftovers, type Leaving, leftovers } from "../emit/leftovers.ts";
 import { type Memory, Outlet } from "../emit/outlet.ts";
 import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
@@ -193,6 +193,16 @@ export class DriveSession {
   /** Closes what is open in the lane at `path` and inside it; everything, unless told. */
   closeOpen(leaving: Leaving, path?: Path): void {
     closeLeftovers(this.outlet, leaving, path);
+  }
+
+  /** What closes all that is open, for a leg that ends before those who have opened it are done. */
+  bridges(leaving: Leaving): readonly NewEntry[] {
+    return leftovers(this.outlet, leaving).map(({ event, lane }) => ({
+      kind: "frame",
+      path: lane,
+      event,
+      bridge: true,
+    }));
   }
 
   /** What the steps of the open leg have used. */

@@ -360,13 +360,15 @@ class Driver {
     const leg = state.leg?.leg ?? 0;
     const isInterrupt = outcome.type === "interrupt";
     const isError = outcome.type === "error";
-    this.#session.closeOpen({ type: "suspended", interrupts: isInterrupt ? outcome.interrupts : [] });
+    // In one batch with the leg's end, or what has come in meanwhile would find everything closed and the leg open.
+    const bridges = this.#session.bridges({ type: "suspended", interrupts: isInterrupt ? outcome.interrupts : [] });
     // AG-UI 1.0, interrupts: both snapshots precede an interrupting end.
     const snapshots: NewEntry[] = isInterrupt
       ? [frame({ of: "STATE_SNAPSHOT" }), frame({ of: "MESSAGES_SNAPSHOT" })]
       : [];
     return await this.#park(
       [
+        ...bridges,
         ...snapshots,
         { kind: "leg.finished", leg, outcome, usage: this.#session.legUsage() },
         frame({ of: isError ? "RUN_ERROR" : "RUN_FINISHED", leg }),

@@ -69,3 +69,30 @@ it("a call that one of two lanes has open may be opened again while the other go
   });
   expect(last).toMatchObject({ type: "RUN_FINISHED", result: "done" });
 });
+
+it("a step bracket that is opened again for what a lane says inside it ends where the code ends it", async () => {
+  const { last, legs } = await legsOf(async (ctx) => {
+    await ctx.step("plan", async () => {
+      await ctx.call(approved, {}, { show: false });
+      await ctx.parallel([(lane) => Promise.resolve(lane.say("Inside."))]);
+    });
+    await ctx.call(approved, {}, { show: false });
+    ctx.say("Behind.");
+    return "done";
+  });
+  expect(legs).toBe(3);
+  expect(last).toMatchObject({ type: "RUN_FINISHED", result: "done" });
+});
+
+it("a bracket that the code itself has ended right before the leg's end is not taken for one that the leg has ended", async () => {
+  const { last, messages } = await legsOf(async (ctx) => {
+    const first = ctx.call(approved, {}, { show: false });
+    await ctx.step("plan", () => ctx.say("One."));
+    await first;
+    await ctx.step("plan", () => ctx.say("Two."));
+    await ctx.call(approved, {}, { show: false });
+    return "done";
+  });
+  expect(last).toMatchObject({ type: "RUN_FINISHED", result: "done" });
+  expect(messages.map(({ content }) => content)).toEqual(["go", "One.", "Two."]);
+});
