@@ -423,20 +423,16 @@ export interface Encoded {
  * @throws {@link PayloadTooLargeError} when one is over 4 MiB
  */
 export function encodeEntry(entry: NewEntry): Encoded {
-  // What the shape check lets through is JSON as it stands.
   if (entry.kind === "frame" && "shown" in entry) {
     const { shown: _, ...kept } = entry;
     return { entry, text: encodeEntry(kept).text };
   }
-  if (entry.kind === "transcript" && entry.messages.some(hasShown)) {
-    return { entry, text: encodeEntry({ ...entry, messages: entry.messages.map(withoutShown) }).text };
-  }
+  // What the shape check lets through is JSON as it stands.
   if (isPlainFrame(entry)) return encoded(entry, entry);
   const plain = toJson(entry, `entry ${entry.kind}`);
-  return encoded(
-    check(plain, (where, why) => new EntryError("written", null, null, where, why)),
-    plain,
-  );
+  const checked = check(plain, (where, why) => new EntryError("written", null, null, where, why));
+  if (checked.kind !== "transcript" || !checked.messages.some(hasShown)) return encoded(checked, plain);
+  return encoded(checked, { ...checked, messages: checked.messages.map(withoutShown) });
 }
 
 type TranscriptItem = z.output<typeof transcriptItem>;

@@ -180,7 +180,7 @@ export class BodyStream implements Stream {
       const left = lane.textLeft(recorded.delta);
       const common = Math.min(left.length, delta.length);
       if (left.slice(0, common) !== delta.slice(0, common) && !isAccepted) this.#refuse(path, recorded, event);
-      lane.tookText(common, recorded.delta);
+      lane.tookText(common, recorded);
       delta = delta.slice(common);
       if (delta === "") return undefined;
     }
@@ -241,6 +241,10 @@ class Lane {
   #at = 0;
   /** How much of the text at {@link #at} was said again. */
   #said = 0;
+  /** The arguments of calls, as far as the code has said them again. */
+  readonly #args = new Map<string, string>();
+  /** How much of the arguments that come next stands there a second time, since their call was opened again. */
+  #repeated = 0;
 
   constructor(events: readonly RecordedEvent[]) {
     this.#events = events;
@@ -259,11 +263,21 @@ class Lane {
   meet(isIt: (event: AGUIEvent) => boolean, isOpen: (key: string) => boolean): AGUIEvent | undefined {
     for (; this.#at < this.#events.length; this.#at++) {
       const { event, isOptional } = this.#events[this.#at] as RecordedEvent;
-      if (this.#said > 0 || isIt(event)) {
-        if (this.#said > 0 || !isReopening(event, isOpen)) return event;
-      } else if (!isOptional && !isReopening(event, isOpen)) return event;
+      if (isReopening(event, isOpen)) {
+        this.#repeated = event.type === "TOOL_CALL_START" ? (this.#args.get(event.toolCallId)?.length ?? 0) : 0;
+      } else if (!this.#isRepetition(event) && (this.#said > 0 || !isOptional || isIt(event))) return event;
     }
     return undefined;
+  }
+
+  /** Whether all of it repeats arguments; what stands behind them is the code's. */
+  #isRepetition(event: AGUIEvent): boolean {
+    if (this.#repeated === 0 || event.type !== "TOOL_CALL_ARGS") return false;
+    const length = Math.min(this.#repeated, event.delta.length);
+    this.#repeated -= length;
+    if (length === event.delta.length) return true;
+    this.#said = length;
+    return false;
   }
 
   /** When only what the end of a leg has closed is left. */
@@ -280,9 +294,14 @@ class Lane {
     return recorded.slice(this.#said);
   }
 
-  tookText(length: number, recorded: string): void {
+  tookText(length: number, recorded: Delta): void {
+    if (recorded.type === "TOOL_CALL_ARGS") {
+      const { toolCallId } = recorded;
+      const said = recorded.delta.slice(this.#said, this.#said + length);
+      this.#args.set(toolCallId, (this.#args.get(toolCallId) ?? "") + said);
+    }
     this.#said += length;
-    if (this.#said >= recorded.length) this.took();
+    if (this.#said >= recorded.delta.length) this.took();
   }
 }
 
