@@ -64,7 +64,7 @@ export interface ModelAsked extends Pick<ModelInput, "prompt" | "tools"> {
 /** What a budget knows of the models of its agent. */
 export interface AgentBudget extends LoopBudget {
   /** The upper bound of one call. Pure. @param most - the longest answer that makes sense, where nothing is said about it. Tokens */
-  boundOf(asked: ModelAsked, left: Left, most?: number): Reserved;
+  readonly boundOf: (asked: ModelAsked, left: Left, most?: number) => Reserved;
 }
 
 /** @throws `fault` of what is wrong with the budget */

@@ -125,7 +125,7 @@ export interface OwnStep {
     maxOutputTokens?: number,
   ): Promise<{ readonly output: Json; readonly usage?: readonly TokenUsage[] }>;
   /** Pure, of one that asks a model: the upper bound of that, within what is left where that is possible. */
-  reserve?(left: Left): Reserved;
+  readonly reserve?: (left: Left) => Reserved;
   /** Whether a failure may be over the next time. Default: no. */
   mayRetry?(error: unknown): boolean;
 }

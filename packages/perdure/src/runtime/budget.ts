@@ -289,8 +289,8 @@ export function audienceOf({ run }: Pick<RunState, "run">, budget: LoopBudget): 
   return run.allotted?.audience ?? budget.audience;
 }
 
-function byName(perTool: NonNullable<Amounts["perTool"]>, { toolName }: LoopBudget): NonNullable<Amounts["perTool"]> {
-  return Object.fromEntries(Object.entries(perTool).map(([tool, n]) => [toolName(tool), n]));
+function byName(perTool: NonNullable<Amounts["perTool"]>, budget: LoopBudget): NonNullable<Amounts["perTool"]> {
+  return Object.fromEntries(Object.entries(perTool).map(([tool, n]) => [budget.toolName(tool), n]));
 }
 
 function underNames<U extends Used>(spent: U, budget: LoopBudget): U {
