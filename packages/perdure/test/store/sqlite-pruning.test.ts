@@ -127,6 +127,9 @@ test("a store of the version before pruning is upgraded, with its runs", async (
   const head = await ended(store, "u1", 1, [delta("a"), memo(1)]);
   await store.close();
   await inFile((db) => {
+    // What later versions have added.
+    db.exec("DROP TABLE queue; DROP INDEX runs_parent");
+    for (const column of ["parent", "parent_path"]) db.exec(`ALTER TABLE runs DROP COLUMN ${column}`);
     for (const index of [
       "runs_prunable",
       "log_blobs",
