@@ -53,7 +53,7 @@ export class BodyLoop implements Loop, LoopHost {
   readonly tools: readonly DynTool[] = [];
   readonly describes = { instructions: "", tools: [], settings: {} };
   readonly models = { models: [], attempts: 1 };
-  readonly strands = new Strands();
+  readonly strands = new Strands(() => this.#session.wake());
   readonly #options: DriverOptions<BodyAgent>;
   readonly #session: DriveSession;
   readonly #strandOf = new WeakMap<object, ReturnType<LoopHost["strandOf"]> & object>();

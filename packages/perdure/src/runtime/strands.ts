@@ -8,6 +8,9 @@ export class Strands {
   readonly #waiting = new Map<Strand, number>();
   #haveBranched = false;
 
+  /** @param onRest - called when one ends and those that are left wait */
+  constructor(private readonly onRest: () => void) {}
+
   open(strand: Strand): void {
     if (this.#waiting.size > 0) this.#haveBranched ||= !this.#waiting.has(strand);
     if (!this.#waiting.has(strand)) this.#waiting.set(strand, 0);
@@ -20,6 +23,7 @@ export class Strands {
 
   close(strand: Strand): void {
     this.#waiting.delete(strand);
+    if (!this.isRunning) this.onRest();
   }
 
   /** It waits for one thing more. */

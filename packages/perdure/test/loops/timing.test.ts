@@ -18,7 +18,7 @@ function add(lane: LoopContext<Board>, item: string): void {
 }
 
 /** In its first life the first lane is quick, in the second it is slow; or the other way round. */
-async function stateOf(isQuickFirst: boolean, one: Lane, other: Lane): Promise<unknown> {
+async function stateOf(isQuickFirst: boolean, one: Lane, other: Lane, begun = 2): Promise<unknown> {
   let lives = 0;
   const loop = (): Agent => {
     const made = agent<Board>({
@@ -43,11 +43,23 @@ async function stateOf(isQuickFirst: boolean, one: Lane, other: Lane): Promise<u
     script: { answers: () => ({ status: "resolved", payload: true }) },
     stage: () => ({ world: {}, agent: loop, effects: () => [], dispose: () => {} }),
   });
-  expect(lives).toBe(2);
+  expect(lives).toBe(begun);
   expect(ended.runs.map(({ outcome }) => outcome)).toEqual(["success"]);
   expect(ended.client.state).toEqual(ended.late.state);
   return ended.client.state;
 }
+
+it("a lane that ends last, behind something that is no step, leaves a run that waits", async () => {
+  const state = await stateOf(
+    true,
+    async (lane) => {
+      await lane.ask({ message: "Which one?" });
+    },
+    async (_, idle) => await idle(20),
+    3,
+  );
+  expect(state).toEqual({ last: 1 });
+});
 
 describe.each([true, false])("the first lane is the quick one first: %s", (isQuickFirst) => {
   it("a lane publishes what another has not published, or does not", async () => {
