@@ -3,9 +3,10 @@
 import { parseDuration } from "../protocol/duration.ts";
 import type { Message } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
-import type { LoopModels, PreparedModel } from "../runtime/agent-definition.ts";
+import type { Agent, AgentTool, LoopModels, PreparedModel } from "../runtime/agent-definition.ts";
 import { sha256 } from "../runtime/hash.ts";
 import { registry } from "../tool/registry.ts";
+import { agentTool } from "./agent-tool.ts";
 import { AgentDefinitionError } from "./definition-error.ts";
 import type { ModelCallOptions, ModelTurn } from "./loop-context.ts";
 import { callModel } from "./model-call.ts";
@@ -19,7 +20,16 @@ const SILENCE = "5m";
 
 /** @param agent - how errors name it */
 export function loopModels(agent: string): LoopModels {
-  return { prepare: (options) => prepare(agent, options as ModelCallOptions) };
+  return { prepare: (options) => prepare(agent, options as ModelCallOptions), toolOf };
+}
+
+const tools = new WeakMap<Agent, AgentTool>();
+
+/** The same tool each time, for it is known by what it is. */
+function toolOf(agent: Agent): AgentTool {
+  const known = tools.get(agent) ?? agentTool(agent, { description: agent.description ?? `Asks ${agent.name}.` });
+  tools.set(agent, known);
+  return known;
 }
 
 function prepare(agent: string, options: ModelCallOptions): PreparedModel {

@@ -40,7 +40,7 @@ export class Emitter<S> implements Emitting<S> {
 
   publishState(): void {
     this.check("publishState()");
-    this.scope.state.publish(this.send);
+    this.scope.state.publish(this.send, this.scope.lane.path);
   }
 
   updateState(change: (draft: S) => void): void {
@@ -60,7 +60,7 @@ export class Emitter<S> implements Emitting<S> {
     if (event.type === "STATE_SNAPSHOT" || event.type === "STATE_DELTA") {
       // The state takes what the event has in it: one without would empty it on every screen.
       checkShape(event);
-      this.scope.state.follow(event, this.send);
+      this.scope.state.follow(event, this.send, this.scope.lane.path);
     } else this.send(event);
   }
 

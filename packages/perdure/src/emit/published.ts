@@ -11,6 +11,7 @@ import { create, isDraftable } from "mutative";
 import type { AGUIEvent, JsonPatchOperation } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import { apply, diff, ownJson, type Patch, rebase } from "../protocol/patch.ts";
+import type { Path } from "../protocol/words.ts";
 
 /** The two ways to bring a client up to date. The shorter one goes out. */
 export interface Updates {
@@ -71,7 +72,7 @@ export class Published {
    *
    * @throws {@link NotJsonError}; the changes stay in the draft
    */
-  publish(send: Send): void {
+  publish(send: Send, _lane?: Path): void {
     const { next, patch } = this.#changed();
     if (patch.length > 0) this.#show(next, updateOf(patch, next, this.updates), send);
   }
@@ -88,7 +89,7 @@ export class Published {
    *
    * @throws {@link PatchError} when the delta does not apply; nothing is sent then
    */
-  follow(event: AGUIEvent & { type: "STATE_SNAPSHOT" | "STATE_DELTA" }, send: Send): void {
+  follow(event: AGUIEvent & { type: "STATE_SNAPSHOT" | "STATE_DELTA" }, send: Send, _lane?: Path): void {
     const { next } = this.#changed();
     const before = this.#shown;
     const shown =

@@ -59,6 +59,8 @@ export interface BodyAgent<S = unknown> extends AgentCommon<S> {
   // A method, because methods compare bivariantly: so agents of all states go into one list.
   run(ctx: LoopContext<S>): Promise<unknown>;
   readonly loop?: undefined;
+  /** Agents that its code calls: their runs are driven without their being among those of `createRuntime`, which gives each a route of its own. */
+  readonly agents?: readonly Agent[];
   readonly models?: LoopModels;
   /** Puts something between its tools and models and who runs them, for tests. */
   readonly instrument?: { tool(tool: DynTool): DynTool; model(ask: ModelAsk): ModelAsk };
@@ -187,6 +189,8 @@ export interface LoopModels {
    * @throws `AgentDefinitionError` when they cannot be asked
    */
   prepare(options: unknown): PreparedModel;
+  /** The agent as a tool whose input is a task. */
+  toolOf(agent: Agent): AgentTool;
 }
 
 export interface PreparedModel {

@@ -53,7 +53,7 @@ export class BodyLoop implements Loop, LoopHost {
   readonly tools: readonly DynTool[] = [];
   readonly describes = { instructions: "", tools: [], settings: {} };
   readonly models = { models: [], attempts: 1 };
-  readonly strands = new Strands();
+  readonly strands = new Strands(() => this.#session.wake());
   readonly #options: DriverOptions<BodyAgent>;
   readonly #session: DriveSession;
   readonly #strandOf = new WeakMap<object, ReturnType<LoopHost["strandOf"]> & object>();
@@ -99,7 +99,9 @@ export class BodyLoop implements Loop, LoopHost {
     const idle = { next: "steps", models: [], calls: [], isBusy: false, isOver: false } as const;
     if (this.#diverged !== undefined) return idle;
     if (this.#leg === undefined) return run.cancelled ? { ...idle, calls: unfinishedCalls(run) } : idle;
-    const wants = [...this.#wants.values()];
+    const all = [...this.#wants.values()];
+    // What the code makes of the last news may still decide a race, and what it lost is not to be begun.
+    const wants = this.#isStirred ? all.filter(({ call }) => run.steps.has(call.path)) : all;
     const lost = [...this.#lost.values()].filter(({ path }) => run.steps.get(path)?.finished === undefined);
     const wanted = [...wants.filter(({ kind }) => kind !== "model").map(({ call }) => call), ...lost];
     const calls = run.cancelled ? [...wanted, ...unfinishedCalls(run, this.#wants)] : wanted;
@@ -109,7 +111,7 @@ export class BodyLoop implements Loop, LoopHost {
       models: wants.filter(({ kind }) => kind === "model").map(({ call }) => call.path),
       calls,
       isBusy: (!isEnded && (this.#isRunning || run.cancelled)) || this.#hasNews(run),
-      isOver: isEnded && wants.length === 0,
+      isOver: isEnded && all.length === 0,
     };
   }
 
@@ -395,7 +397,7 @@ export class BodyLoop implements Loop, LoopHost {
     const diverge = (difference: Difference, place: string): Error => this.#diverge(difference, place);
     const questions = new BodyQuestions(base);
     const stream = new BodyStream(session, record, diverge);
-    const state = new BodyState(session, record, diverge);
+    const state = new BodyState(session, record, diverge, () => this.strands.haveBranched);
     this.#record.value = record;
     this.#stream = stream;
     this.#state = state;

@@ -22,6 +22,8 @@ export interface RecordedEvent {
 
 /** A change of the state that the code has published. */
 export interface RecordedChange {
+  /** Which publication of which lane it was. */
+  readonly path: Path;
   readonly seq: number;
   readonly before: Json;
   readonly after: Json;
@@ -140,6 +142,7 @@ class Reading {
       case "state":
         if (!this.#isOpening) {
           this.#changes.push({
+            path: entry.path,
             seq: entry.seq,
             before: committed as Json,
             after: this.#folding.state.committed,

@@ -1,8 +1,13 @@
 /**
  * The run's state in the hands of a custom loop's code: what it publishes is a fact first, and then shown.
  *
- * The code sees what was committed when it last heard of something: the end of a step that it waited for, or a change of its own. That is a place
- * in the log, so code that is run again sees the same.
+ * B1. The code sees what was committed when it last heard of something: the end of a step that it waited for, or a change of its own. That is a
+ *     place in the log, so code that is run again sees the same.
+ * B2. All lanes share one draft, and a publication publishes all that is in it. A fact stands at the place of its publication: the lane, and how
+ *     many the lane has made before. There it is found again, whenever the lane comes there.
+ * B3. Lanes that wait for something else than steps may come there in another order than the first time. So what one of them publishes of another's
+ *     changes is not the same every time: where there have been lanes, facts stand as they are, what they hold is not published again, and what
+ *     they do not hold stays in the draft. Where there have been none, another change is another behaviour.
  */
 import { Published, type Send, stateUpdates } from "../emit/published.ts";
 import type { Difference } from "../log/matching.ts";
@@ -12,6 +17,7 @@ import { rebase } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { BodyRecord, RecordedChange } from "./body-record.ts";
 import type { DriveSession } from "./drive-session.ts";
+import { KnownChanges } from "./state-changes.ts";
 
 const ROOT = "" as Path;
 const STATE = "state";
@@ -20,18 +26,32 @@ const STATE = "state";
 export class BodyState extends Published {
   readonly #session: DriveSession;
   readonly #diverge: (difference: Difference, place: string) => Error;
-  readonly #changes: RecordedChange[];
+  /** What was published and the code has not come to again. */
+  readonly #changes: Map<Path, RecordedChange>;
   readonly #isAccepted: boolean;
+  readonly #hasLanes: () => boolean;
+  readonly #published = new Map<Path, number>();
+  /** Where the code publishes right now. */
+  #place = ROOT;
   /** The place in the log up to which the code knows. */
   #seq: number;
   #after: Json | undefined;
+  /** What the draft holds beside. */
+  #rest: Json | undefined;
 
-  constructor(session: DriveSession, record: BodyRecord, diverge: (difference: Difference, place: string) => Error) {
+  /** @param hasLanes - whether the code has ever had more lanes than one */
+  constructor(
+    session: DriveSession,
+    record: BodyRecord,
+    diverge: (difference: Difference, place: string) => Error,
+    hasLanes: () => boolean,
+  ) {
     super("state", record.base.committed, stateUpdates);
     this.#session = session;
     this.#diverge = diverge;
-    this.#changes = [...record.changes];
+    this.#changes = new Map(record.changes.map((change) => [change.path, change]));
     this.#isAccepted = record.accepted.has(STATE);
+    this.#hasLanes = hasLanes;
     this.#seq = record.base.head;
   }
 
@@ -44,38 +64,57 @@ export class BodyState extends Published {
 
   /** What the code has published and does not publish any more. */
   get missing(): Difference | undefined {
-    const [change] = this.#changes;
+    const [change] = this.#changes.values();
     return change === undefined || this.#isAccepted ? undefined : differenceOf(change.after, null);
   }
 
-  override publish(send: Send): void {
-    super.publish(send);
-    this.#settle();
+  override publish(send: Send, lane = ROOT): void {
+    this.#at(lane, () => super.publish(send));
   }
 
   override snapshot(send: Send): void {
-    super.snapshot(send);
-    this.#settle();
+    this.#at(ROOT, () => super.snapshot(send));
   }
 
-  override follow(event: AGUIEvent & { type: "STATE_SNAPSHOT" | "STATE_DELTA" }, send: Send): void {
-    super.follow(event, send);
+  override follow(event: AGUIEvent & { type: "STATE_SNAPSHOT" | "STATE_DELTA" }, send: Send, lane = ROOT): void {
+    this.#at(lane, () => super.follow(event, send));
+  }
+
+  #at(lane: Path, publish: () => void): void {
+    const ordinal = this.#published.get(lane) ?? 0;
+    this.#place = (lane === ROOT ? `state${ordinal}` : `${lane}.state${ordinal}`) as Path;
+    publish();
+    // What could not be published is tried again, and counts once.
+    this.#published.set(lane, ordinal + 1);
+    const known = this.#changes.get(this.#place);
+    if (known !== undefined) {
+      if (!this.#isLenient) throw this.#diverge(differenceOf(known.after, this.shown), STATE);
+      this.#changes.delete(this.#place);
+      this.learn(known.seq, known.after);
+    }
     this.#settle();
   }
 
   protected override pass(event: AGUIEvent, next: Json, send: Send): void {
+    const known = this.#changes.get(this.#place);
     // One that changes nothing was no fact.
-    if (this.#changes.length > 0 && !jsonEqual(next, this.shown)) this.#again(next);
-    else this.#publish(event, next, send);
+    if (this.#changes.size === 0 || jsonEqual(next, this.shown)) this.#publish(event, next, send);
+    else if (known !== undefined) this.#again(next, known);
+    else this.#between(event, next, send);
   }
 
-  #publish(event: AGUIEvent, next: Json, send: Send): void {
+  get #isLenient(): boolean {
+    return this.#isAccepted || this.#hasLanes();
+  }
+
+  /** @param isWhole - whether the event says all of it, and nothing else */
+  #publish(event: AGUIEvent, next: Json, send: Send, isWhole = true): void {
     const { committed, shown, running } = this.#session.state;
     const { state, patch } = rebase(this.shown, next, committed);
     const tooLarge = this.#session.stateSize.refuses(patch, state);
     if (tooLarge !== undefined) throw tooLarge;
-    const isAlone = committed === this.shown && (running.size === 0 || jsonEqual(shown, committed));
-    if (patch.length > 0) this.#session.add([{ kind: "state", path: ROOT, patch }]);
+    const isAlone = isWhole && committed === this.shown && (running.size === 0 || jsonEqual(shown, committed));
+    if (patch.length > 0) this.#session.add([{ kind: "state", path: this.#place, patch }]);
     this.#after = this.#session.state.committed;
     this.#seq = this.#session.state.head;
     const update = isAlone ? event : this.#updateFor(event, shown);
@@ -90,19 +129,48 @@ export class BodyState extends Published {
   }
 
   /** What was published before is a fact already. */
-  #again(next: Json): void {
-    const { seq, before, after } = this.#changes[0] as RecordedChange;
+  #again(next: Json, fact: RecordedChange): void {
+    const { path, seq, before, after } = fact;
     const { state } = rebase(this.shown, next, before);
-    if (!this.#isAccepted && !jsonEqual(state, after)) throw this.#diverge(differenceOf(after, state), STATE);
-    this.#changes.shift();
-    this.#after = after;
-    this.#seq = seq;
+    const isSame = jsonEqual(state, after);
+    if (!isSame && !this.#isLenient) throw this.#diverge(differenceOf(after, state), STATE);
+    this.#changes.delete(path);
+    const known = seq > this.#seq ? after : this.shown;
+    this.#seq = Math.max(seq, this.#seq);
+    this.#after = known;
+    if (!isSame) this.#keep(this.#without(next, [fact]), known);
+  }
+
+  /** New, or published before by another lane, which has not come there yet (B3). */
+  #between(event: AGUIEvent, next: Json, send: Send): void {
+    const facts = [...this.#changes.values()];
+    if (!this.#isLenient) throw this.#diverge(differenceOf(facts[0]?.after ?? null, next), STATE);
+    const rest = this.#without(next, facts);
+    if (!jsonEqual(rest, this.shown)) this.#publish(event, rest, send, jsonEqual(rest, next));
+    else {
+      this.#after = this.#session.state.committed;
+      this.#seq = this.#session.state.head;
+    }
+  }
+
+  /** What the code has made of the state, but for what the facts hold. */
+  #without(next: Json, facts: readonly RecordedChange[]): Json {
+    const known = new KnownChanges();
+    for (const { before, after } of facts) known.add(before, after);
+    return known.without(this.shown, next);
+  }
+
+  #keep(rest: Json, known: Json): void {
+    const { state } = rebase(this.shown, rest, known);
+    if (!jsonEqual(state, known)) this.#rest = state;
   }
 
   #settle(): void {
-    const after = this.#after;
+    const [after, rest] = [this.#after, this.#rest];
     this.#after = undefined;
+    this.#rest = undefined;
     if (after !== undefined) this.move(after);
+    if (rest !== undefined) this.set(rest);
   }
 }
 

@@ -9,9 +9,9 @@ import { type Agent, isAgentTool } from "./agent-definition.ts";
 export function withCalledAgents(agents: ReadonlyMap<string, Agent>): ReadonlyMap<string, Agent> {
   const all = new Map(agents);
   const add = (caller: Agent): void => {
-    for (const tool of caller.loop?.tools ?? []) {
-      if (!isAgentTool(tool)) continue;
-      const { agent } = tool;
+    const called = (caller.loop?.tools ?? []).flatMap((tool) => (isAgentTool(tool) ? [tool.agent] : []));
+    const listed = caller.loop === undefined ? (caller.agents ?? []) : [];
+    for (const agent of [...called, ...listed]) {
       const known = all.get(agent.name);
       if (known === agent) continue;
       if (known !== undefined) {

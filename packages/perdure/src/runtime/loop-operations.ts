@@ -127,6 +127,21 @@ export function operationsOf(
     }
   }
 
+  const call = ((definition: ToolDefinition | ReadCall["call"], input: unknown, { show = true }: CallOptions = {}) => {
+    const made = modelCalls.get(definition);
+    if (made !== undefined) return answer(definition as ReadCall["call"], made);
+    if (!("call" in definition || "callJson" in definition)) throw new TypeError(NO_TOOL);
+    const tool = host.toolOf(definition as ToolDefinition | DynTool);
+    const given = toJson(input, `input of tool \`${tool.name}\``);
+    const shown = show ? {} : ({ isHidden: true } as const);
+    return step(
+      kindOf(tool),
+      () => ({ name: tool.name, input: given, ...shown }),
+      tool,
+      (output) => output,
+    );
+  }) as LoopContext<never>["call"];
+
   return {
     model: (options: unknown) => {
       const prepared = host.modelsOfLoop.prepare(options);
@@ -139,20 +154,9 @@ export function operationsOf(
       return step("model", () => call, undefined, read, prepared);
     },
 
-    call: ((definition: ToolDefinition | ReadCall["call"], input: unknown, { show = true }: CallOptions = {}) => {
-      const made = modelCalls.get(definition);
-      if (made !== undefined) return answer(definition as ReadCall["call"], made);
-      if (!("call" in definition || "callJson" in definition)) throw new TypeError(NO_TOOL);
-      const tool = host.toolOf(definition as ToolDefinition | DynTool);
-      const given = toJson(input, `input of tool \`${tool.name}\``);
-      const shown = show ? {} : ({ isHidden: true } as const);
-      return step(
-        kindOf(tool),
-        () => ({ name: tool.name, input: given, ...shown }),
-        tool,
-        (output) => output,
-      );
-    }) as LoopContext<never>["call"],
+    call,
+
+    spawn: (agent, message, options) => call(host.modelsOfLoop.toolOf(agent), { task: message }, options),
 
     once: ((name: string, first: OnceOptions | OnceBody, second?: OnceBody) => {
       const [options, body] = typeof first === "function" ? [{}, first] : [first, second as OnceBody];
@@ -310,7 +314,20 @@ function parsed<A extends Schema>(schema: A, answer: Json, path: Path): Infer<A>
   return checked.value;
 }
 
-const NAMES = ["model", "call", "once", "ask", "sleep", "receive", "race", "now", "random", "uuid", "version"] as const;
+const NAMES = [
+  "model",
+  "call",
+  "spawn",
+  "once",
+  "ask",
+  "sleep",
+  "receive",
+  "race",
+  "now",
+  "random",
+  "uuid",
+  "version",
+] as const;
 
 /** For code that runs without a log: each durable operation says what it lacks. */
 export function refuseDurable(ctx: object): void {

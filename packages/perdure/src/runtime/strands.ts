@@ -6,13 +6,24 @@ import type { Strand } from "../emit/branches.ts";
  */
 export class Strands {
   readonly #waiting = new Map<Strand, number>();
+  #haveBranched = false;
+
+  /** @param onRest - called when one ends and those that are left wait */
+  constructor(private readonly onRest: () => void) {}
 
   open(strand: Strand): void {
+    if (this.#waiting.size > 0) this.#haveBranched ||= !this.#waiting.has(strand);
     if (!this.#waiting.has(strand)) this.#waiting.set(strand, 0);
+  }
+
+  /** Whether there has been more than one. */
+  get haveBranched(): boolean {
+    return this.#haveBranched;
   }
 
   close(strand: Strand): void {
     this.#waiting.delete(strand);
+    if (!this.isRunning) this.onRest();
   }
 
   /** It waits for one thing more. */

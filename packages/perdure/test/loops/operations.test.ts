@@ -23,9 +23,9 @@ import { z } from "zod";
 type Code = (ctx: LoopContext) => Promise<unknown>;
 
 /** One thread of one agent; its server can be started again. */
-function serverOf(code: Code, others: readonly Agent[] = []) {
+function serverOf(code: Code, others: readonly Agent[] = [], agents: readonly Agent[] = []) {
   const store = memory();
-  const loop: Agent = agent<Json>({ name: "loop", run: code });
+  const loop: Agent = agent<Json>({ name: "loop", run: code, agents });
   const start = (): Runtime => createRuntime({ agents: [loop, ...others], store, onError: () => {} });
   let runtime = start();
   onTestFinished(() => runtime.close());
@@ -283,6 +283,26 @@ describe("an agent as a tool", () => {
     await server.restart();
     const events = await server.send([{ interruptId, status: "resolved", payload: "this" }]);
     expect(resultOf(events)).toBe("this");
+  });
+
+  it("is spawned with a message, also when only the agent that does so lists it", async () => {
+    const child = agent<Json>({ name: "child", run: (ctx) => ctx.ask({ message: `${ctx.lastUserText()} Which one?` }) });
+    const server = serverOf((ctx) => ctx.spawn(child, "Choose."), [], [child]);
+    const first = await server.send();
+    const last = first.at(-1);
+    const open = last?.type === "RUN_FINISHED" && last.outcome?.type === "interrupt" ? last.outcome.interrupts : [];
+    expect(open.map(({ message }) => message)).toEqual(["Choose. Which one?"]);
+    await server.restart();
+    const events = await server.send([{ interruptId: open[0]?.id, status: "resolved", payload: "this" }]);
+    expect(resultOf(events)).toBe("this");
+    const routed = await server.fetch("/agents/child", {
+      threadId: "t",
+      runId: "r",
+      messages: [],
+      tools: [],
+      context: [],
+    });
+    expect(routed.status).toBe(404);
   });
 });
 

@@ -26,7 +26,7 @@ export type Op =
       readonly looks: boolean;
     }
   | { readonly op: "once"; readonly effect: Effect; readonly ends: Ends; readonly looks: boolean }
-  | { readonly op: "ask" | "sleep" | "reading" | "pause" }
+  | { readonly op: "ask" | "sleep" | "reading" | "pause" | "idle" }
   | { readonly op: "parallel"; readonly branches: readonly (readonly Op[])[] }
   | { readonly op: "race"; readonly quick: readonly Op[]; readonly slow: readonly Op[] };
 
@@ -41,7 +41,9 @@ const call: fc.Arbitrary<Op> = fc.record({
 });
 const once: fc.Arbitrary<Op> = fc.record({ op: fc.constant("once" as const), effect, ends, looks: fc.boolean() });
 const wait: fc.Arbitrary<Op> = fc.record({ op: fc.constantFrom("ask" as const, "sleep" as const) });
-const reading: fc.Arbitrary<Op> = fc.record({ op: fc.constantFrom("reading" as const, "pause" as const) });
+const reading: fc.Arbitrary<Op> = fc.record({
+  op: fc.constantFrom("reading" as const, "pause" as const, "idle" as const),
+});
 const set: fc.Arbitrary<Op> = fc.record({
   ...{ op: fc.constant("set" as const), value: fc.nat(9), publish: fc.boolean() },
 });
@@ -112,6 +114,8 @@ export function isConcurrent(program: readonly Op[]): boolean {
 /** The outside: it counts, and nothing keeps it from being done twice but its own keys. */
 export class Ledger {
   readonly rows: string[] = [];
+  /** How often the code was begun. */
+  lives = 0;
 
   async act(row: string): Promise<void> {
     await cutHere();
@@ -150,7 +154,11 @@ type Attempt = {
 class Player {
   readonly results: Record<string, string> = {};
 
-  constructor(private readonly ledger: Ledger) {}
+  private readonly life: number;
+
+  constructor(private readonly ledger: Ledger) {
+    this.life = ledger.lives++;
+  }
 
   async play(ctx: Ctx, program: readonly Op[], at: string): Promise<void> {
     for (const [i, op] of program.entries()) await this.#one(ctx, op, `${at}-${i}`);
@@ -217,6 +225,10 @@ class Player {
         return;
       case "pause":
         return await Promise.resolve();
+      case "idle":
+        // Something that is no step, and takes another time in each life: lanes come to what is next in another order.
+        for (let turns = lengthOf(at, this.life); turns > 0; turns--) await new Promise(setImmediate);
+        return;
       case "parallel":
         await ctx.parallel(op.branches.map((branch, b) => (lane) => this.play(lane, branch, `${at}-${b}`)));
         return;
@@ -267,6 +279,13 @@ class Player {
   async #reconcile(at: string) {
     return this.ledger.rows.includes(`done ${at}`) ? applied(at) : notApplied();
   }
+}
+
+/** From 0 to 6, as if by chance, and yet the same whenever the program is played. */
+function lengthOf(at: string, life: number): number {
+  let hash = life * 31;
+  for (const letter of at) hash = (hash * 33 + letter.charCodeAt(0)) % 9973;
+  return hash % 7;
 }
 
 function put(board: Board, key: string, value: unknown): void {
