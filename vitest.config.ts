@@ -23,6 +23,8 @@ export default defineConfig({
       "campaigns/test/*.test.ts",
     ],
     setupFiles: ["packages/perdure/test/property-seed.ts"],
+    // By default one core is left idle, which on a machine of two is half of it.
+    maxWorkers: "100%",
     // Generous, because machines are shared: no test waits for it, and none is about time.
     testTimeout: 60_000,
     expect: { poll: { timeout: 15_000 } },
