@@ -1,8 +1,8 @@
 import type { Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Duration } from "../protocol/words.ts";
-import type { BodyAgent } from "../runtime/agent-definition.ts";
-import type { DurableContext } from "../runtime/loop-context.ts";
+import type { Agent, BodyAgent } from "../runtime/agent-definition.ts";
+import type { CallOptions, DurableContext } from "../runtime/loop-context.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import type { FinishReason, ModelAnswer, ModelOutput } from "./model-output.ts";
@@ -70,6 +70,16 @@ export interface LoopContext<S = Json> extends DurableContext<S, LoopContext<S>>
    * @returns its output; of a model's call what became of it, for the next {@link model}: a failure, too, is for the model to read
    */
   call: DurableContext<S, LoopContext<S>>["call"] & ((call: ModelTurnCall) => Promise<ToolResult>);
+  /**
+   * Runs another agent, as a run of its own: with its own log, state and history, and shown as it goes as a subagent. What it asks of humans, it
+   * asks through this run. The same as `ctx.call(agentTool(agent), { task: message })`.
+   *
+   * @param agent - one of the `agents` of this agent, or of `createRuntime`
+   * @param message - its first user message
+   * @returns its answer: its text, or its structured output
+   * @throws `StepFailed` when it has failed or was cancelled
+   */
+  spawn(agent: Agent, message: string, options?: CallOptions): Promise<Json>;
 }
 
 /** An agent whose loop is code of the user's own. */

@@ -4,7 +4,6 @@ import type { Infer, Schema } from "../protocol/schema.ts";
 import type { Duration, Effect } from "../protocol/words.ts";
 import type { ToolContext, ToolDefinition, ToolHandler, ToolInput, ToolOutput } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import type { Agent } from "./agent-definition.ts";
 
 /** How a step runs that is written where it is needed: see {@link DurableContext.once}. */
 export interface OnceOptions<T = unknown> {
@@ -54,16 +53,6 @@ export interface DurableContext<S, Lane extends RunContext<S>> extends RunContex
    */
   call<T extends ToolDefinition>(tool: T, input: ToolInput<T>, options?: CallOptions): Promise<ToolOutput<T>>;
   call(tool: DynTool, input: unknown, options?: CallOptions): Promise<Json>;
-  /**
-   * Runs another agent, as a run of its own: with its own log, state and history, and shown as it goes as a subagent. What it asks of humans, it
-   * asks through this run. The same as `ctx.call(agentTool(agent), { task: message })`.
-   *
-   * @param agent - one of the `agents` of this agent, or of `createRuntime`
-   * @param message - its first user message
-   * @returns its answer: its text, or its structured output
-   * @throws {@link StepFailed} when it has failed or was cancelled
-   */
-  spawn(agent: Agent, message: string, options?: CallOptions): Promise<Json>;
   /**
    * Runs a function once, whatever happens: when it has ended, its result is recorded. What it may not do twice says its `effect`.
    *

@@ -15,7 +15,14 @@ import type { Path } from "../protocol/words.ts";
 import type { ToolContext, ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { inlineTool } from "../tool/inline-tool.ts";
-import { isAgentTool, type LoopCall, type LoopModels, type PreparedModel, type ReadCall } from "./agent-definition.ts";
+import {
+  type Agent,
+  isAgentTool,
+  type LoopCall,
+  type LoopModels,
+  type PreparedModel,
+  type ReadCall,
+} from "./agent-definition.ts";
 import type { CallOptions, LoopContext, OnceOptions, Question } from "./loop-context.ts";
 import { AskCancelled, NeedsStore, StepFailed } from "./loop-errors.ts";
 import type { Strands } from "./strands.ts";
@@ -58,6 +65,7 @@ export interface LoopHost {
 
 type Operations = Omit<LoopContext<never>, Exclude<keyof RunContext<never>, "parallel" | "interrupt">> & {
   model(options: unknown): Promise<unknown>;
+  spawn(agent: Agent, message: string, options?: CallOptions): Promise<Json>;
 };
 
 /** @param ctx - the context without its durable operations */

@@ -286,7 +286,10 @@ describe("an agent as a tool", () => {
   });
 
   it("is spawned with a message, also when only the agent that does so lists it", async () => {
-    const child = agent<Json>({ name: "child", run: (ctx) => ctx.ask({ message: `${ctx.lastUserText()} Which one?` }) });
+    const child = agent<Json>({
+      name: "child",
+      run: (ctx) => ctx.ask({ message: `${ctx.lastUserText()} Which one?` }),
+    });
     const server = serverOf((ctx) => ctx.spawn(child, "Choose."), [], [child]);
     const first = await server.send();
     const last = first.at(-1);
