@@ -110,7 +110,8 @@ export class BodyLoop implements Loop, LoopHost {
       next: "steps",
       models: wants.filter(({ kind }) => kind === "model").map(({ call }) => call.path),
       calls,
-      isBusy: (!isEnded && (this.#isRunning || run.cancelled)) || this.#hasNews(run),
+      // Code that has ended may have begun steps that are still held back: the end of the turn brings the driver here again.
+      isBusy: wants.length < all.length || (!isEnded && (this.#isRunning || run.cancelled)) || this.#hasNews(run),
       isOver: isEnded && all.length === 0,
     };
   }

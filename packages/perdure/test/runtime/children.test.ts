@@ -259,12 +259,12 @@ describe.each([one, two])("$name", (story) => {
 });
 
 test(
-  "it ends the same when its process dies at any commit of caller and sub-agent, or anywhere in a body",
+  "it ends the same when its process dies at a commit of caller or sub-agent, or in a body: 100 places, spread over all",
   async () => {
-    const report = await matrixOf(staged(one));
+    const report = await matrixOf(staged(one), { limit: 100 });
     expect(report.findings, report.table()).toEqual([]);
     expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
-    expect(report.cuts).toBeGreaterThan(100);
+    expect(report.cuts).toBe(100);
   },
   LONG,
 );
@@ -272,11 +272,11 @@ test(
 test(
   "so do two side by side, and one over SQLite",
   async () => {
-    const both = await matrixOf(staged(two), { limit: 40 });
+    const both = await matrixOf(staged(two), { limit: 24 });
     expect(both.findings, both.table()).toEqual([]);
-    const onDisk = await matrixOf(staged(one, sqliteDisk), { limit: 20 });
+    const onDisk = await matrixOf(staged(one, sqliteDisk), { limit: 12 });
     expect(onDisk.findings, onDisk.table()).toEqual([]);
-    expect(both.cuts + onDisk.cuts).toBe(60);
+    expect(both.cuts + onDisk.cuts).toBe(36);
   },
   LONG,
 );
