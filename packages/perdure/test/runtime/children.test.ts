@@ -263,8 +263,7 @@ test(
   async () => {
     const report = await matrixOf(staged(one), { limit: 100 });
     expect(report.findings, report.table()).toEqual([]);
-    expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
-    expect(report.cuts).toBe(100);
+    expect(report).toMatchObject({ cuts: 100, gaveUp: 0 });
   },
   LONG,
 );
