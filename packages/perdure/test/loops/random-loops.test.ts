@@ -14,7 +14,7 @@ import type { ScriptQuestion } from "../../src/testing/script.ts";
 import { isConcurrent, Ledger, loopOf, type Op, program } from "./random-loops.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`; then the first failure is told as it is. */
-const RUNS = Number(env.LOOP_RUNS ?? 300);
+const RUNS = Number(env.LOOP_RUNS ?? 1_000);
 /** Programs that are played at once: half of a play's time it waits for an attempt that is to be made again. */
 const AT_ONCE = 4;
 

@@ -140,7 +140,7 @@ test("a write that runs is left to end, and nothing follows", async () => {
   expect(ends.toSorted()).toEqual(["1.0 ok", "1.1 cancelled", "1.2 cancelled"]);
 });
 
-test("200 random runs: nothing begins when the time is up, and what can be stopped ends in that millisecond, whoever dies", async () => {
+test("500 random runs: nothing begins when the time is up, and what can be stopped ends in that millisecond, whoever dies", async () => {
   const met: { [what: string]: number } = {};
   await fc.assert(
     fc.asyncProperty(randomTime, async (plan) => {
@@ -149,7 +149,7 @@ test("200 random runs: nothing begins when the time is up, and what can be stopp
       const found = { deaths, questions, stops: Number(isStopped), writesBeyond: watch.writesBeyond };
       for (const [what, n] of Object.entries(found)) met[what] = (met[what] ?? 0) + n;
     }),
-    { numRuns: 200 },
+    { numRuns: 500 },
   );
   if (env.PROPERTY_SEED !== undefined) return;
   const least = { deaths: 100, questions: 200, stops: 50, writesBeyond: 20 };

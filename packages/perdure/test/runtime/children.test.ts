@@ -259,11 +259,12 @@ describe.each([one, two])("$name", (story) => {
 });
 
 test(
-  "it ends the same when its process dies at a commit of caller or sub-agent, or in a body: 100 places, spread over all",
+  "it ends the same when its process dies at any commit of caller and sub-agent, or anywhere in a body",
   async () => {
-    const report = await matrixOf(staged(one), { limit: 100 });
+    const report = await matrixOf(staged(one));
     expect(report.findings, report.table()).toEqual([]);
-    expect(report).toMatchObject({ cuts: 100, gaveUp: 0 });
+    expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
+    expect(report.cuts).toBeGreaterThan(100);
   },
   LONG,
 );
@@ -271,11 +272,11 @@ test(
 test(
   "so do two side by side, and one over SQLite",
   async () => {
-    const both = await matrixOf(staged(two), { limit: 24 });
+    const both = await matrixOf(staged(two), { limit: 40 });
     expect(both.findings, both.table()).toEqual([]);
-    const onDisk = await matrixOf(staged(one, sqliteDisk), { limit: 12 });
+    const onDisk = await matrixOf(staged(one, sqliteDisk), { limit: 20 });
     expect(onDisk.findings, onDisk.table()).toEqual([]);
-    expect(both.cuts + onDisk.cuts).toBe(36);
+    expect(both.cuts + onDisk.cuts).toBe(60);
   },
   LONG,
 );

@@ -132,10 +132,10 @@ describe.each([passing, falling])("$name", (story) => {
     }
   });
 
-  test("so it does when its process dies at a commit or in a call of a model, at 50 places spread over all, and nobody is asked earlier or more often", async () => {
-    const report = await matrixOf(staged(story), { limit: 50 });
+  test("so it does when its process dies at any commit or in any call of a model, and nobody is asked earlier or more often", async () => {
+    const report = await matrixOf(staged(story));
     expect(report.findings, report.table()).toEqual([]);
-    expect(report.cuts).toBe(50);
+    expect(report.cuts).toBeGreaterThan(50);
   });
 
   test("and whenever it dies around a failure, attempts are counted and timed as the log says", async () => {

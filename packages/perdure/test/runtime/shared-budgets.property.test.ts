@@ -34,7 +34,7 @@ async function playedUnder(plan: SharedPlan) {
   return { ...ended, log: ended.logs.flat(), books: TreeBooks.of(ended.world) };
 }
 
-test("100 random trees: their steps, calls, tokens and dollars together stay within the root's budget, whoever dies", async () => {
+test("200 random trees: their steps, calls, tokens and dollars together stay within the root's budget, whoever dies", async () => {
   const met: { [what: string]: number } = {};
   const add = (what: string, n: number) => {
     met[what] = (met[what] ?? 0) + n;
@@ -76,7 +76,7 @@ test("100 random trees: their steps, calls, tokens and dollars together stay wit
         for (const { limit } of limits) add(limit, 1);
       }
     }),
-    { numRuns: 100 },
+    { numRuns: 200 },
   );
   if (env.PROPERTY_SEED !== undefined) return;
   const least = {
