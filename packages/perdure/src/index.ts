@@ -7,6 +7,7 @@ export type { AboutStep, StepSettings } from "./agent/loop.ts";
 export { ToolsUnavailableError } from "./agent/changing-tools.ts";
 export type { Budget, BudgetDefinition } from "./agent/agent-budget.ts";
 export type { CountTokens, ModelInput } from "./agent/model-bound.ts";
+export type { ModelOptions } from "./agent/model-options.ts";
 export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
 export { defaultPricing, type Price, type Pricing } from "./agent/pricing.ts";
 export type { OutputMode } from "./agent/structured-output.ts";

@@ -1,10 +1,8 @@
 import type { AgentCapabilities } from "@ag-ui/core";
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
-import { parseDuration } from "../protocol/duration.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import { describeIssues, validateSync } from "../protocol/validate.ts";
-import type { Duration } from "../protocol/words.ts";
 import type { Arrival, BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
@@ -17,13 +15,15 @@ import { AgentDefinitionError } from "./definition-error.ts";
 import { builtInLoop, type StepSettings } from "./loop.ts";
 import type { LoopDefinition } from "./loop-context.ts";
 import { loopModels } from "./loop-models.ts";
+import { type ModelOptions, readModelOptions } from "./model-options.ts";
 import { type LanguageModel, modelProblem } from "./model-port.ts";
 import { ANSWER_TOOL, type OutputMode, type StructuredOutput, structuredOutput } from "./structured-output.ts";
 
 /** An agent of the built-in loop: a model with tools. */
-export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, O>, "loop" | "run">, BudgetDefinition {
-  /** Any language model object of the AI SDK. */
-  readonly model: LanguageModel;
+export interface ModelAgentDefinition<S, O = unknown>
+  extends Omit<LoopAgent<S, O>, "loop" | "run">,
+    BudgetDefinition,
+    ModelOptions {
   /** The system prompt. */
   readonly instructions?: string;
   /** Its own tools, and sources of tools, as `mcp()` of `perdure/mcp` gives them. */
@@ -34,23 +34,6 @@ export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, 
    */
   readonly settings?: StepSettings;
   /**
-   * Asked in this order for the answer that the model before has not given: its attempts are used up, or it refuses (a wrong key, no such model, a
-   * request that it does not take, an answer that its provider withheld). Each step begins with `model` again.
-   */
-  readonly fallbacks?: readonly LanguageModel[];
-  /**
-   * How often a model is asked again for one answer after a connection error, 408, 409, 429, 5xx, a time-out, or an answer that broke off: with
-   * exponential back-off, and not before the provider's `Retry-After`. Default 2, for each model.
-   */
-  readonly maxRetries?: number;
-  /** How long a model may be silent before its answer counts as failed, for example `"60s"`. Default for both: 5 minutes. */
-  readonly timeouts?: {
-    /** From the request to the first piece of the answer: text, reasoning or a call. */
-    readonly firstToken?: Duration;
-    /** From one piece of the answer to the next. */
-    readonly betweenTokens?: Duration;
-  };
-  /**
    * How the model is asked for an {@link LoopAgent.output}: `json`, as JSON by the provider; `tool`, by a call of `final_answer`, which
    * every model can. Default `auto`: `json` where the model object says `supportsStructuredOutputs`, else `tool`.
    */
@@ -60,9 +43,6 @@ export interface ModelAgentDefinition<S, O = unknown> extends Omit<LoopAgent<S, 
   /** What becomes of a conversation that has grown too long. Default: models are asked with all of it. */
   readonly compaction?: Compaction;
 }
-
-/** What Node's fetch itself waits for the beginning of an answer, and for its next bytes. */
-const SILENCE = "5m";
 
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
@@ -91,27 +71,23 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
     );
   }
   if ("model" in definition) {
-    const { model, instructions = "", tools = [], settings = {}, fallbacks = [], ...rest } = definition;
-    const { maxRetries = 2, timeouts = {}, outputMode = "auto", outputRepairs = 2, compaction, ...others } = rest;
-    const { budget, pricing, countTokens, ...common } = others;
+    const {
+      model,
+      fallbacks,
+      maxRetries,
+      timeouts,
+      instructions = "",
+      tools = [],
+      settings = {},
+      ...rest
+    } = definition;
+    const { outputMode = "auto", outputRepairs = 2, compaction, budget, pricing, countTokens, ...common } = rest;
     if (common.approve !== undefined && common.approve !== "write") {
       throw new AgentDefinitionError(
         `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
       );
     }
-    const models = [model, ...fallbacks];
-    for (const [i, given] of models.entries()) {
-      const problem = modelProblem(given);
-      const which = i === 0 ? "model" : `fallbacks[${i - 1}]`;
-      if (problem !== undefined) throw new AgentDefinitionError(`${which} of agent "${name}" ${problem}`);
-    }
-    if (!Number.isSafeInteger(maxRetries) || maxRetries < 0) {
-      throw new AgentDefinitionError(
-        `agent "${name}" has maxRetries: ${String(maxRetries)}; it is a whole number from 0, which asks each model once`,
-      );
-    }
-    const limit = (of: keyof typeof timeouts): number =>
-      parseDuration(timeouts[of] ?? SILENCE, `timeouts.${of} of agent "${name}"`);
+    const asked = readModelOptions({ model, fallbacks, maxRetries, timeouts }, `agent "${name}"`);
     const sources = tools.filter(isSource);
     const own = registry(tools.filter(isKnown));
     const budgeted = {
@@ -126,10 +102,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
           `agent "${name}" has an output and a tool named "${ANSWER_TOOL}", by which models give it; rename the tool`,
         );
       }
-      return builtInLoop({
-        ...{ models, instructions, tools: known, settings, attempts: 1 + maxRetries, output, compaction, budgeted },
-        timeouts: { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") },
-      });
+      return builtInLoop({ ...asked, instructions, tools: known, settings, output, compaction, budgeted });
     };
     return Object.freeze({
       ...common,

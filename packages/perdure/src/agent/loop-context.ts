@@ -1,24 +1,16 @@
 import type { Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import type { Duration } from "../protocol/words.ts";
 import type { Agent, BodyAgent } from "../runtime/agent-definition.ts";
 import type { CallOptions, DurableContext } from "../runtime/loop-context.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import type { ModelOptions } from "./model-options.ts";
 import type { FinishReason, ModelAnswer, ModelOutput } from "./model-output.ts";
-import type { CallSettings, LanguageModel } from "./model-port.ts";
+import type { CallSettings } from "./model-port.ts";
 import type { ToolResult } from "./prompt.ts";
 
 /** One model call of a custom loop. It has either a `prompt` or `messages`. */
-export interface ModelCallOptions {
-  /** Any language model object of the AI SDK. */
-  readonly model: LanguageModel;
-  /** Asked in this order for the answer that the model before has not given. */
-  readonly fallbacks?: readonly LanguageModel[];
-  /** How often a model is asked again after a failure that time may heal. Default 2, for each model. */
-  readonly maxRetries?: number;
-  /** How long a model may be silent before its answer counts as failed. Default for both: 5 minutes. */
-  readonly timeouts?: { readonly firstToken?: Duration; readonly betweenTokens?: Duration };
+export interface ModelCallOptions extends ModelOptions {
   /** The system prompt. */
   readonly instructions?: string;
   /** What the user says. */

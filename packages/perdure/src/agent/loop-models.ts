@@ -1,6 +1,5 @@
 /** Model calls of custom loops: their options checked, and made what the driver asks. */
 
-import { parseDuration } from "../protocol/duration.ts";
 import type { Message } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Agent, AgentTool, LoopModels, PreparedModel } from "../runtime/agent-definition.ts";
@@ -11,12 +10,10 @@ import { AgentDefinitionError } from "./definition-error.ts";
 import type { ModelCallOptions, ModelTurn } from "./loop-context.ts";
 import { callModel } from "./model-call.ts";
 import { unusableEnd } from "./model-end.ts";
+import { readModelOptions } from "./model-options.ts";
 import { readModelOutput } from "./model-output.ts";
-import { type LanguageModel, type ModelTool, modelProblem } from "./model-port.ts";
+import type { LanguageModel, ModelTool } from "./model-port.ts";
 import { type ToolResult, type Turn, toPrompt } from "./prompt.ts";
-
-/** What Node's fetch itself waits for the beginning of an answer, and for its next bytes. */
-const SILENCE = "5m";
 
 /** @param agent - how errors name it */
 export function loopModels(agent: string): LoopModels {
@@ -34,25 +31,18 @@ function toolOf(agent: Agent): AgentTool {
 
 function prepare(agent: string, options: ModelCallOptions): PreparedModel {
   const whose = `ctx.model() of agent "${agent}"`;
-  const { model, fallbacks = [], maxRetries = 2, timeouts = {}, instructions = "", settings = {} } = options;
-  const models = [model, ...fallbacks];
-  for (const given of models) {
-    const problem = modelProblem(given);
-    if (problem !== undefined) throw new AgentDefinitionError(`a model of ${whose} ${problem}`);
-  }
+  const { instructions = "", settings = {} } = options;
+  const { models, attempts, timeouts } = readModelOptions(options, whose);
   if ((options.prompt === undefined) === (options.messages === undefined)) {
     throw new AgentDefinitionError(`${whose} needs either a prompt or messages`);
   }
-  const limit = (of: keyof typeof timeouts): number =>
-    parseDuration(timeouts[of] ?? SILENCE, `timeouts.${of} of ${whose}`);
-  const limits = { firstToken: limit("firstToken"), betweenTokens: limit("betweenTokens") };
   const own = registry(options.tools ?? []);
   const tools = [...own].map(({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }));
   const turns = turnsOf(options);
   return {
     ask: (path) => ({
       path,
-      policy: { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts: 1 + maxRetries },
+      policy: { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts },
       started: ({ head }) => ({
         ...{ kind: "step.started", path, step: "model", name: "model", effect: "read", contract: null },
         input: {
@@ -68,7 +58,7 @@ function prepare(agent: string, options: ModelCallOptions): PreparedModel {
       async call({ model: index, signal, emit }) {
         const asked = models[index] ?? (models[0] as LanguageModel);
         const prompt = toPrompt({ instructions, turns });
-        const answer = await callModel({ model: asked, prompt, tools, settings, timeouts: limits, signal }, emit);
+        const answer = await callModel({ model: asked, prompt, tools, settings, timeouts, signal }, emit);
         const unusable = unusableEnd(asked, answer, index === models.length - 1);
         if (unusable !== undefined) throw unusable;
         const { usage, ...output } = answer;
