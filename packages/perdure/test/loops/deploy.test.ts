@@ -205,6 +205,55 @@ it.each(changed)(
   },
 );
 
+type Emits = (ctx: LoopContext, value: string) => void;
+
+const emitted: readonly (readonly [what: string, emits: Emits])[] = [
+  ["a custom event", (ctx, value) => ctx.custom("stage", value)],
+  ["a raw event", (ctx, value) => ctx.raw({ value })],
+  ["the name of a step", (ctx, value) => ctx.step(value).end()],
+  ["an activity", (ctx, value) => void ctx.activity("PLAN", { value })],
+  ["reasoning", (ctx, value) => void ctx.think(value)],
+  [
+    "the arguments of a call",
+    (ctx, value) => {
+      const call = ctx.toolCall("look");
+      call.argsJson({ value });
+      call.resultJson(1);
+    },
+  ],
+  [
+    "the result of a call",
+    (ctx, value) => {
+      const call = ctx.toolCall("look");
+      call.argsJson({});
+      call.resultJson({ value });
+    },
+  ],
+  [
+    "the state",
+    (ctx, value) => {
+      ctx.setState({ value });
+      ctx.publishState();
+    },
+  ],
+];
+
+it.each(emitted)("%s with another value stops it, too; the same value does not", async (_, emits) => {
+  const server = deployments();
+  const saying =
+    (value: string): Code =>
+    async (ctx) => {
+      emits(ctx, value);
+      return await ctx.ask({ message: "Go on?", schema: z.boolean() });
+    };
+  await server.deploy(saying("one"));
+  const asked = await server.send();
+  await server.deploy(saying("another"));
+  expect((await server.answer(asked, true)).at(-1)).toMatchObject({ type: "RUN_ERROR", code: "NEEDS_OPERATOR" });
+  await server.deploy(saying("one"));
+  expect((await server.shown()).at(-1)).toMatchObject({ type: "RUN_FINISHED", result: true });
+});
+
 it("an operator may accept the difference: what was recorded stands, and the code goes on", async () => {
   const server = deployments();
   await server.deploy(first);

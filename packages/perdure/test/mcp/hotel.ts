@@ -75,7 +75,7 @@ export class Hotel {
         annotations: { idempotentHint: true },
       },
       async ({ room: wanted }, { mcpReq }) => {
-        const key = String(mcpReq._meta?.["perdure/idempotencyKey"]);
+        const key = keyOf(mcpReq);
         if (!this.keys.has(key)) this.ledger.push(`reserve ${wanted}`);
         this.keys.set(key, wanted);
         await this.#work("reserve", mcpReq);
@@ -101,7 +101,7 @@ export class Hotel {
             reply = { kind: "elicit", action, content };
           }
           if (reply.kind !== "elicit" || reply.action !== "accept") return text(`${wanted} stays as it is`);
-          const key = String(mcpReq._meta?.["perdure/idempotencyKey"]);
+          const key = keyOf(mcpReq);
           const did = `${name} ${wanted} ${reply.content?.breakfast === true ? "with" : "without"} breakfast`;
           if (name === "host" || !this.keys.has(key)) this.ledger.push(did);
           this.keys.set(key, wanted);
@@ -120,4 +120,11 @@ export class Hotel {
       await notify({ method: "notifications/progress", params: { progressToken, progress } });
     });
   }
+}
+
+/** A guest without a key cannot be told from another one, so none is taken in. */
+function keyOf({ _meta }: ServerContext["mcpReq"]): string {
+  const key = _meta?.["perdure/idempotencyKey"];
+  if (typeof key !== "string" || key === "") throw new Error("a call without its idempotency key");
+  return key;
 }
