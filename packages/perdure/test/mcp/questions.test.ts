@@ -30,6 +30,7 @@ describe.each([
     "is answered once by a human, wherever the process dies: %s",
     async (name) => {
       let server: McpServer | undefined;
+      const hotels: Hotel[] = [];
       const report = await crashMatrix<Hotel>(
         async (hotel) => {
           await server?.close();
@@ -38,7 +39,11 @@ describe.each([
           return agent({ name: "traveller", model, tools: [server] });
         },
         {
-          world: () => new Hotel(),
+          world() {
+            const hotel = new Hotel();
+            hotels.push(hotel);
+            return hotel;
+          },
           effects: (hotel) => hotel.ledger,
           dispose: () => server?.close(),
           script: { answers: lookedUp },
@@ -46,6 +51,8 @@ describe.each([
       );
       expect(report.findings, report.table()).toEqual([]);
       expect(report.cuts).toBeGreaterThan(20);
+      const played = hotels.slice(-report.plays);
+      expect(played.map(({ ledger }) => ledger)).toEqual(played.map(() => [`${name} 12 with breakfast`]));
     },
     300_000,
   );
