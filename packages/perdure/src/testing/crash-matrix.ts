@@ -127,7 +127,7 @@ class Matrix<W> {
     const agent = await this.#agentName();
     const reference = await this.#reference();
     if (reference !== undefined) await this.#cut(reference);
-    return new CrashReport(agent, this.#played, this.#skipped);
+    return new CrashReport(agent, this.#played, this.#skipped, reference?.effects ?? []);
   }
 
   async #agentName(): Promise<string> {

@@ -49,11 +49,15 @@ export class CrashReport {
   readonly cuts: number;
   readonly #cut: readonly Played[];
 
-  /** @param skipped - cuts that were left out, by `limit`, or because play after play came to no end */
+  /**
+   * @param skipped - cuts that were left out, by `limit`, or because play after play came to no end
+   * @param effects - what the play without a cut has done: of an agent that does nothing, nothing can be found
+   */
   constructor(
     readonly agent: string,
     played: readonly Played[],
     readonly skipped: number,
+    readonly effects: readonly string[],
   ) {
     this.plays = played.length;
     this.#cut = played.filter(({ cut }) => cut.length > 0);

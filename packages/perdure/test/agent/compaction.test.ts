@@ -238,6 +238,7 @@ test("whatever dies, the conversation goes on the same, with each summary made a
   expect(report.findings, report.table()).toEqual([]);
   expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
   expect(report.cuts).toBeGreaterThan(30);
+  expect(report.effects).toHaveLength(3);
   expect(summed).toBeGreaterThanOrEqual(report.cuts);
 }, 180_000);
 

@@ -283,6 +283,7 @@ describe("whatever dies", () => {
       );
       expect(report.findings, report.table()).toEqual([]);
       expect(report.cuts).toBeGreaterThan(30);
+      expect(report.effects.map((effect) => effect.split(" ")[0])).toEqual(["sky"]);
       expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
     },
     180_000,

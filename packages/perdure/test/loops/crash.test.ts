@@ -111,30 +111,34 @@ const everything = loop(async (ctx, shop) => {
 it("one after another: calls, steps, a question, a timer, readings, texts and state", async () => {
   const report = await matrixOf(everything);
   report.assertNoFindings();
+  expect(report.effects).toEqual(["pay a", "note a"]);
   expect(report.plays).toBeGreaterThan(60);
 }, 120_000);
 
 const modelled = loop(async (ctx, shop) => {
-  const { look } = toolsOf(shop);
+  const { look, pay } = toolsOf(shop);
+  const tools = [look, pay];
   const model = scriptedModel([
     {
       reasoning: "Hm.",
       text: "Looking.",
       calls: [
         { name: "look", input: { id: "a" } },
-        { name: "look", input: { id: "b" } },
+        { name: "pay", input: { id: "b" } },
       ],
     },
-    { text: "Found both." },
+    { text: "Found and paid." },
   ]);
-  const turn = await ctx.model({ model, messages: ctx.messages, tools: [look] });
+  const turn = await ctx.model({ model, messages: ctx.messages, tools });
   const results = await ctx.parallel(turn.calls.map((call) => (lane) => lane.call(call)));
-  const last = await ctx.model({ model, messages: [...ctx.messages, turn, ...results], tools: [look] });
+  const last = await ctx.model({ model, messages: [...ctx.messages, turn, ...results], tools });
   return last.text;
 });
 
 it("models: their answers stream once, and their calls are run once", async () => {
-  (await matrixOf(modelled)).assertNoFindings();
+  const report = await matrixOf(modelled);
+  report.assertNoFindings();
+  expect(report.effects).toEqual(["pay b"]);
 }, 300_000);
 
 const lanes = loop(async (ctx, shop) => {
@@ -169,5 +173,38 @@ const lanes = loop(async (ctx, shop) => {
 });
 
 it("lanes side by side, a race, and a step of the screen that a question interrupts", async () => {
-  (await matrixOf(lanes)).assertNoFindings();
+  const report = await matrixOf(lanes);
+  report.assertNoFindings();
+  expect(report.effects).toEqual(["left", "right"]);
+}, 300_000);
+
+const shown = loop(async (ctx, shop) => {
+  const { pay } = toolsOf(shop);
+  ctx.think("What is there to do?");
+  const plan = ctx.activity("PLAN", { done: [] as string[] });
+  await ctx.subagent({ name: "clerk" }, async (clerk) => {
+    clerk.think("It is asked of me.");
+    await clerk.call(pay, { id: "c" });
+    clerk.say("Paid.");
+  });
+  plan.update((draft) => {
+    draft.done.push("paid");
+  });
+  const isRight = await ctx.ask({ message: "Right?", schema: z.boolean() });
+  const call = ctx.toolCall("stamp");
+  call.argsJson({ isRight });
+  ctx.state.done += 1;
+  call.publishState();
+  call.resultJson("stamped");
+  plan.update((draft) => {
+    draft.done.push("stamped");
+  });
+  plan.end();
+  return isRight;
+});
+
+it("all that it shows: reasoning, a plan, a subagent that acts, a call of its own", async () => {
+  const report = await matrixOf(shown);
+  report.assertNoFindings();
+  expect(report.effects).toEqual(["pay c"]);
 }, 300_000);

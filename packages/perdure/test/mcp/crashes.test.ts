@@ -21,7 +21,6 @@ const wishes = [
 describe("an agent with the tools of an MCP server, killed at every commit and inside every call", () => {
   it("does each thing once: the key tells the server what it has done, and of what has none a human says what became of it", async () => {
     let server: McpServer | undefined;
-    const hotels: Hotel[] = [];
     const report = await crashMatrix<Hotel>(
       async (hotel) => {
         // With its process, a connection goes.
@@ -30,11 +29,7 @@ describe("an agent with the tools of an MCP server, killed at every commit and i
         return agent({ name: "traveller", model: scriptedModel(wishes), tools: [server] });
       },
       {
-        world() {
-          const hotel = new Hotel();
-          hotels.push(hotel);
-          return hotel;
-        },
+        world: () => new Hotel(),
         effects: (hotel) => hotel.ledger,
         dispose: () => server?.close(),
         script: {
@@ -52,8 +47,6 @@ describe("an agent with the tools of an MCP server, killed at every commit and i
     );
     expect(report.findings, report.table()).toEqual([]);
     expect(report.cuts).toBeGreaterThan(40);
-    // Also where nobody has died: a hotel that refuses everything would else be as good.
-    const played = hotels.slice(-report.plays);
-    expect(played.map(({ ledger }) => ledger.toSorted())).toEqual(played.map(() => ["book 13", "reserve 12"]));
+    expect(report.effects).toEqual(["reserve 12", "book 13"]);
   }, 300_000);
 });

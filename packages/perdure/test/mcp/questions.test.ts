@@ -30,7 +30,6 @@ describe.each([
     "is answered once by a human, wherever the process dies: %s",
     async (name) => {
       let server: McpServer | undefined;
-      const hotels: Hotel[] = [];
       const report = await crashMatrix<Hotel>(
         async (hotel) => {
           await server?.close();
@@ -39,11 +38,7 @@ describe.each([
           return agent({ name: "traveller", model, tools: [server] });
         },
         {
-          world() {
-            const hotel = new Hotel();
-            hotels.push(hotel);
-            return hotel;
-          },
+          world: () => new Hotel(),
           effects: (hotel) => hotel.ledger,
           dispose: () => server?.close(),
           script: { answers: lookedUp },
@@ -51,8 +46,7 @@ describe.each([
       );
       expect(report.findings, report.table()).toEqual([]);
       expect(report.cuts).toBeGreaterThan(20);
-      const played = hotels.slice(-report.plays);
-      expect(played.map(({ ledger }) => ledger)).toEqual(played.map(() => [`${name} 12 with breakfast`]));
+      expect(report.effects).toEqual([`${name} 12 with breakfast`]);
     },
     300_000,
   );

@@ -75,6 +75,7 @@ test.each<[string, Budget, Json, number?]>([
   const asked: string[] = [];
   const report = await cutEverywhere(budget, noting(asked, answer), limit);
   report.assertNoFindings();
+  expect(report.effects).toEqual(["packed A", "packed B", "packed C"]);
   expect(asked.length).toBeGreaterThan(0);
 });
 
@@ -86,5 +87,6 @@ test.each<[string, Budget, Json]>([
   const asked: string[] = [];
   const report = await cutEverywhere(budget, noting(asked, answer));
   report.assertNoFindings();
+  expect(report.effects).toContain("packed A");
   expect(asked.length).toBeGreaterThan(0);
 });

@@ -263,6 +263,7 @@ test(
   async () => {
     const report = await matrixOf(staged(one));
     expect(report.findings, report.table()).toEqual([]);
+    expect(report.effects).toEqual(["refund A-1", "survey A-1", "stars A-1 4"]);
     expect(report).toMatchObject({ skipped: 0, gaveUp: 0 });
     expect(report.cuts).toBeGreaterThan(100);
   },
@@ -274,6 +275,14 @@ test(
   async () => {
     const both = await matrixOf(staged(two), { limit: 40 });
     expect(both.findings, both.table()).toEqual([]);
+    expect(both.effects).toEqual([
+      "refund A-1",
+      "refund B-2",
+      "survey A-1",
+      "survey B-2",
+      "stars A-1 4",
+      "stars B-2 4",
+    ]);
     const onDisk = await matrixOf(staged(one, sqliteDisk), { limit: 20 });
     expect(onDisk.findings, onDisk.table()).toEqual([]);
     expect(both.cuts + onDisk.cuts).toBe(60);

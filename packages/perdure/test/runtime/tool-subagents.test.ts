@@ -244,6 +244,7 @@ describe("a process that dies in a subagent of a tool", () => {
       { world: () => ({ done: [] as string[] }), effects: ({ done }) => done.map(() => "research") },
     );
     report.assertNoFindings();
+    expect(report.effects).toEqual(["research"]);
     expect(report.cuts).toBeGreaterThan(20);
     expect(report.table()).toMatch(/1\.0 +research +\d+ ok.* 5 ok /);
   });
