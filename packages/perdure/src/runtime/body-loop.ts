@@ -11,9 +11,8 @@
 import { publicError, RunInterrupted } from "../emit/errors.ts";
 import { Leg, type LegEnd } from "../emit/leg.ts";
 import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
-import type { RunState, StepState } from "../log/fold.ts";
+import type { RunState } from "../log/fold.ts";
 import { type Difference, stepDifference } from "../log/matching.ts";
-import { resolveInput } from "../log/model-output.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
 import { idAt, isWithin } from "../protocol/ids.ts";
 import { type Json, toJson } from "../protocol/json.ts";
@@ -34,12 +33,14 @@ import {
 } from "./body-record.ts";
 import { inputOf, principalOf } from "./body-request.ts";
 import { BodyState } from "./body-state.ts";
+import { differenceOfMissing, isAwaited, recordedCall, unfinishedCalls } from "./body-steps.ts";
 import { BodyStream, type Terminal } from "./body-stream.ts";
 import { StepNotAwaited, watchLoop } from "./development.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
-import { Diverged, InputChanged, NeedsStore, placeInCode, RaceLost } from "./loop-errors.ts";
+import { Diverged, InputChanged, NeedsStore, RaceLost } from "./loop-errors.ts";
 import { type LoopHost, operationsOf, type Want } from "./loop-operations.ts";
+import { placeInCode } from "./place-in-code.ts";
 import { Strands } from "./strands.ts";
 
 const RACE_ALONE = "let the lanes of a race wait for steps alone: what else takes its time is not the same every time";
@@ -250,8 +251,7 @@ export class BodyLoop implements Loop, LoopHost {
     } catch (error) {
       this.#report(error);
     }
-    const missing = state.cancelled ? undefined : (stream.missing ?? this.#state?.missing ?? this.#stepsMissing(state));
-    if (missing !== undefined) this.#diverge(missing, placeOf(missing));
+    if (!state.cancelled) this.#checkAllDone(state, stream);
     const { terminal } = stream;
     if (this.#diverged !== undefined || terminal === undefined) return undefined;
     return { terminal, asked: leg.interrupts };
@@ -568,6 +568,15 @@ export class BodyLoop implements Loop, LoopHost {
     this.#diverge(differenceOfMissing(run, path), place);
   }
 
+  /** Code that has ended and has not done all that was recorded. */
+  #checkAllDone(run: RunState, { missing: said }: BodyStream): void {
+    if (said !== undefined) return void this.#diverge(said, `lane ${said.path}`);
+    const state = this.#state?.missing;
+    if (state !== undefined) return void this.#diverge(state, "state");
+    const step = this.#stepsMissing(run);
+    if (step !== undefined) this.#diverge(step, `step ${step.path}`);
+  }
+
   #stepsMissing(run: RunState): Difference | undefined {
     for (const [path, step] of run.steps) {
       const isMissing = step.finished === undefined && isAwaited(step) && !this.#wants.has(path) && !this.#isLost(path);
@@ -585,27 +594,6 @@ type RunContextOf<A extends BodyAgent> = Parameters<A["run"]>[0];
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-/** Whether code waits for the end of a step: readings and races are over when they begin, and clients' calls are none of its steps. */
-function isAwaited(step: StepState | undefined): boolean {
-  if (step === undefined) return false;
-  const { step: kind, path } = step.started;
-  return kind !== "race" && /(^|\.)\d+$/.test(path);
-}
-
-function differenceOfMissing({ steps }: RunState, path: Path): Difference {
-  const started = steps.get(path)?.started;
-  return {
-    ...{ path, what: `step ${path}`, recorded: `${started?.step} "${started?.name}"` },
-    wanted: "nothing: the code does not begin it",
-    next: "deploy the code that begins it, or let new code ask ctx.version before it differs",
-  };
-}
-
-function placeOf({ path, what }: Difference): string {
-  if (what.startsWith("step ")) return `step ${path}`;
-  return what.startsWith("the state") ? "state" : `lane ${path}`;
-}
-
 function toSignal(entry: NewEntry): readonly Signal[] {
   const signal = signalOf(entry);
   return signal === undefined ? [] : [signal];
@@ -617,25 +605,6 @@ function erased(definition: ToolDefinition): DynTool {
   const tool = erasedTools.get(definition) ?? erase(definition);
   erasedTools.set(definition, tool);
   return tool;
-}
-
-/** The steps of a run whose code is not run any more. */
-function unfinishedCalls(run: RunState, but: ReadonlyMap<Path, unknown> = new Map()): readonly LoopCall[] {
-  return [...run.steps.values()].flatMap((step) =>
-    step.finished === undefined && isAwaited(step) && step.started.step !== "model" && !but.has(step.started.path)
-      ? [recordedCall(run, step)]
-      : [],
-  );
-}
-
-function recordedCall(run: RunState, { started }: StepState): LoopCall {
-  const { path, name, step, toolCallId } = started;
-  return {
-    ...{ path, name, id: toolCallId ?? idAt(run.run.uid, path, "call", 0), input: resolveInput(run, started.input) },
-    ...{ model: null, index: 0 },
-    ...((step === "custom" || step === "ask" || step === "sleep" || step === "signal") && { step }),
-    ...(toolCallId === undefined && { isHidden: true }),
-  };
 }
 
 function freeId({ run, interrupts, answers }: RunState, path: Path): string {

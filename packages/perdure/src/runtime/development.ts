@@ -4,7 +4,7 @@
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { PerdureError } from "../protocol/errors.ts";
-import { calledByUs, placeInCode } from "./loop-errors.ts";
+import { isCalledByUs, placeInCode } from "./place-in-code.ts";
 
 /** Code of a custom loop does something that is not the same every time. */
 export class NotDeterministic extends PerdureError {
@@ -38,15 +38,22 @@ export class StepNotAwaited extends PerdureError {
   }
 }
 
-const watched = new AsyncLocalStorage<(what: string, use: string) => void>();
+/** A function that says something else each time, and what code of a loop uses in its place. */
+interface Careless {
+  readonly what: string;
+  readonly use: string;
+  readonly called: () => unknown;
+}
+
+const watched = new AsyncLocalStorage<(careless: Careless) => void>();
 let isPatched = false;
 
 /** Runs code of a loop, and reports each place in it once. */
 export function watchLoop<T>(code: () => T, report: (error: NotDeterministic) => void): T {
   patch();
   const told = new Set<string>();
-  return watched.run((what, use) => {
-    if (calledByUs()) return;
+  return watched.run(({ what, use, called }) => {
+    if (isCalledByUs(called)) return;
     const at = placeInCode() ?? "an unknown place";
     if (told.has(`${what} ${at}`)) return;
     told.add(`${what} ${at}`);
@@ -60,12 +67,12 @@ function patch(): void {
   isPatched = true;
   const { now } = Date;
   const { random } = Math;
-  Date.now = () => {
-    watched.getStore()?.("Date.now()", "ctx.now()");
+  Date.now = function called() {
+    watched.getStore()?.({ what: "Date.now()", use: "ctx.now()", called });
     return now.call(Date);
   };
-  Math.random = () => {
-    watched.getStore()?.("Math.random()", "ctx.random()");
+  Math.random = function called() {
+    watched.getStore()?.({ what: "Math.random()", use: "ctx.random()", called });
     return random.call(Math);
   };
 }

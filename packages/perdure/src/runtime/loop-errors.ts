@@ -95,30 +95,3 @@ function brief(value: Json): string {
   const text = typeof value === "string" ? value : JSON.stringify(value);
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
 }
-
-/** The line of the user's code that has called us; null where the stack does not tell. */
-export function placeInCode(): string | null {
-  const own = callers().find((line) => !line.includes("node:") && !OURS.test(line));
-  return own?.trim().replace(/^at /, "") ?? null;
-}
-
-/** Whether what has called {@link patched} code is ours. */
-export function calledByUs(): boolean {
-  // Behind this function stand who asks, the function that was put in another's place, and who has called that.
-  const lines = callers().filter((line) => !DEVELOPMENT.test(line));
-  return OURS.test(lines[0] ?? "");
-}
-
-function callers(): readonly string[] {
-  const { stackTraceLimit } = Error;
-  // Between the user's line and this one there may be a whole message.
-  Error.stackTraceLimit = 50;
-  const { stack = "" } = new Error("here");
-  Error.stackTraceLimit = stackTraceLimit;
-  return stack.split("\n").filter((line) => /:\d+:\d+\)?$/.test(line) && !ERRORS.test(line));
-}
-
-/** Files of this package, as source and as it is published. */
-const OURS = /[/\\]perdure[/\\](src|dist)[/\\]|node_modules[/\\]perdure[/\\]/;
-const ERRORS = /[/\\]loop-errors\.[jt]s/;
-const DEVELOPMENT = /[/\\]development\.[jt]s|node:async_hooks|node:internal/;

@@ -1,0 +1,42 @@
+/** What the log tells of the steps of a custom loop, to a driver that does not run its code, or whose code does not begin them. */
+import type { RunState, StepState } from "../log/fold.ts";
+import type { Difference } from "../log/matching.ts";
+import { resolveInput } from "../log/model-output.ts";
+import { idAt } from "../protocol/ids.ts";
+import type { Path } from "../protocol/words.ts";
+import type { LoopCall } from "./agent-definition.ts";
+
+/** Whether code waits for the end of a step: readings and races are over when they begin, and clients' calls are none of its steps. */
+export function isAwaited(step: StepState | undefined): boolean {
+  if (step === undefined) return false;
+  const { step: kind, path } = step.started;
+  return kind !== "race" && /(^|\.)\d+$/.test(path);
+}
+
+export function differenceOfMissing({ steps }: RunState, path: Path): Difference {
+  const started = steps.get(path)?.started;
+  return {
+    ...{ path, what: `step ${path}`, recorded: `${started?.step} "${started?.name}"` },
+    wanted: "nothing: the code does not begin it",
+    next: "deploy the code that begins it, or let new code ask ctx.version before it differs",
+  };
+}
+
+/** The steps of a run whose code is not run any more. */
+export function unfinishedCalls(run: RunState, but: ReadonlyMap<Path, unknown> = new Map()): readonly LoopCall[] {
+  return [...run.steps.values()].flatMap((step) =>
+    step.finished === undefined && isAwaited(step) && step.started.step !== "model" && !but.has(step.started.path)
+      ? [recordedCall(run, step)]
+      : [],
+  );
+}
+
+export function recordedCall(run: RunState, { started }: StepState): LoopCall {
+  const { path, name, step, toolCallId } = started;
+  return {
+    ...{ path, name, id: toolCallId ?? idAt(run.run.uid, path, "call", 0), input: resolveInput(run, started.input) },
+    ...{ model: null, index: 0 },
+    ...((step === "custom" || step === "ask" || step === "sleep" || step === "signal") && { step }),
+    ...(toolCallId === undefined && { isHidden: true }),
+  };
+}
