@@ -1,6 +1,8 @@
+import { runInThisContext } from "node:vm";
 import { type Agent, agent, createRuntime, NotDeterministic, StepNotAwaited } from "perdure";
 import type { Json } from "perdure/protocol";
 import { expect, it } from "vitest";
+import { isCalledByUs } from "../../src/runtime/place-in-code.ts";
 
 it("development mode reports clocks, chance and steps that nobody waits for, with their places; not those inside steps, nor our own", async () => {
   const reported: unknown[] = [];
@@ -31,4 +33,18 @@ it("development mode reports clocks, chance and steps that nobody waits for, wit
   const forgotten = reported.filter((error) => error instanceof StepNotAwaited);
   expect(forgotten.map(({ step, at }) => [step, at?.includes("development.test.ts")])).toEqual([["forgotten", true]]);
   expect(reported).toHaveLength(3);
+});
+
+it.each([
+  ["/app/node_modules/perdure/dist/index.js", true],
+  ["/app/node_modules/.pnpm/perdure@1.0.0/node_modules/perdure/dist/loop.js", true],
+  ["/app/dist/server.js", false],
+  ["/app/src/agent.ts", false],
+])("a caller in %s is ours: %s", (filename, isOurs) => {
+  const call = runInThisContext("(called) => called()", { filename }) as (called: () => unknown) => unknown;
+  expect(
+    call(function called() {
+      return isCalledByUs(called);
+    }),
+  ).toBe(isOurs);
 });
