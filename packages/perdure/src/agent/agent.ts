@@ -1,7 +1,7 @@
 import type { AgentCapabilities } from "@ag-ui/core";
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import { type Json, toJson } from "../protocol/json.ts";
-import type { Schema } from "../protocol/schema.ts";
+import { isSchema, NO_SCHEMA, type Schema } from "../protocol/schema.ts";
 import { describeIssues, validateSync } from "../protocol/validate.ts";
 import type { Arrival, BodyAgent, LoopAgent } from "../runtime/agent-definition.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
@@ -139,6 +139,7 @@ function readOutput(
   if (!Number.isInteger(repairs) || repairs < 0) {
     throw new AgentDefinitionError(`agent "${name}" has outputRepairs: ${repairs}; it is a whole number from 0`);
   }
+  if (!isSchema(output)) throw new AgentDefinitionError(`the output of agent "${name}" ${NO_SCHEMA}`);
   try {
     return structuredOutput(output, { mode, repairs, model });
   } catch (cause) {

@@ -1,4 +1,5 @@
 import { parseDuration } from "../protocol/duration.ts";
+import { isSchema, NO_SCHEMA } from "../protocol/schema.ts";
 import type { Duration, Effect } from "../protocol/words.ts";
 import type { ToolDefinition } from "./definition.ts";
 import type { ToolPolicy } from "./dyn-tool.ts";
@@ -59,16 +60,7 @@ export function readPolicy(tool: ToolDefinition): ToolPolicy {
 function checkSchema(tool: ToolDefinition, member: "input" | "output" | "answer"): void {
   const schema: unknown = tool[member];
   if (schema === undefined && member !== "input") return;
-  // Schemas of arktype are functions.
-  const standard: unknown =
-    schema !== null && (typeof schema === "object" || typeof schema === "function")
-      ? Reflect.get(schema, "~standard")
-      : undefined;
-  if (typeof standard === "object" && standard !== null && "validate" in standard) return;
-  throw new ToolDefinitionError(
-    tool.name,
-    `its ${member} is no Standard Schema; use zod 4, arktype or valibot, or jsonSchema({ … }) for a JSON Schema`,
-  );
+  if (!isSchema(schema)) throw new ToolDefinitionError(tool.name, `its ${member} ${NO_SCHEMA}`);
 }
 
 function readDuration(whose: string, member: string, duration: Duration): number {

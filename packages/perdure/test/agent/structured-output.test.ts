@@ -303,6 +303,7 @@ describe("a definition", () => {
   test.each([
     ["another mode", { outputMode: "xml" }, /outputMode: "xml"/],
     ["half a repair", { outputRepairs: 0.5 }, /outputRepairs: 0.5/],
+    ["what is no schema", { output: { sky: "string" } }, /the output of agent .* is no Standard Schema; use zod 4/],
     ["a schema that JSON Schema cannot say", { output: z.bigint() }, /no JSON Schema of the output/],
     [
       "a tool of that name",
