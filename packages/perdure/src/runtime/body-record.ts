@@ -9,7 +9,8 @@ import type { Entry, Frame, NewEntry } from "../log/entries.ts";
 import { Folding, type RunState } from "../log/fold.ts";
 import { INTERRUPT_EVENT } from "../log/interrupts.ts";
 import { beginning, ending } from "../log/matching.ts";
-import type { AGUIEvent } from "../protocol/events.ts";
+import { withoutCalls } from "../protocol/closing.ts";
+import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 
@@ -36,6 +37,14 @@ export interface FinishedStep {
   readonly committed: Json;
 }
 
+/** The place of a message that has left the screen with the calls that it carried. */
+export interface Vacancy {
+  /** The message without them. */
+  readonly message: Message;
+  /** The ids of the messages before it. */
+  readonly preceding: ReadonlySet<string>;
+}
+
 export interface BodyRecord {
   /** The run when the code began. */
   readonly base: RunState;
@@ -47,6 +56,8 @@ export interface BodyRecord {
   readonly signals: readonly Signal[];
   /** Where an operator has accepted that the code does something else. */
   readonly accepted: ReadonlySet<string>;
+  /** Where the calls stood that the end of a leg has taken from the screen, by their ids. */
+  readonly vacancies: ReadonlyMap<string, Vacancy>;
 }
 
 export interface Signal {
@@ -84,7 +95,10 @@ function isLeftToClient(path: Path): boolean {
 
 /** The record of code that begins now. */
 export function emptyRecord(base: RunState): BodyRecord {
-  return { base, lanes: new Map(), changes: [], finished: [], signals: [], accepted: new Set() };
+  return {
+    ...{ base, lanes: new Map(), changes: [], finished: [], signals: [], accepted: new Set() },
+    vacancies: new Map(),
+  };
 }
 
 /** @param before - the thread's run before this one */
@@ -107,6 +121,7 @@ class Reading {
   readonly #steps = new Set<string>();
   readonly #diverged = new Map<string, string>();
   readonly #accepted = new Set<string>();
+  readonly #vacancies = new Map<string, Vacancy>();
 
   constructor(before: RunState | undefined) {
     this.#folding = new Folding(before);
@@ -120,6 +135,7 @@ class Reading {
       this.#base = this.#folding.state;
     }
     const committed = entry.kind === "state" ? this.#folding.state.committed : null;
+    this.#vacate(entry);
     this.#folding.add(entry);
     switch (entry.kind) {
       case "leg.started":
@@ -177,6 +193,7 @@ class Reading {
       finished: this.#finished,
       signals: this.#signals,
       accepted: this.#accepted,
+      vacancies: this.#vacancies,
     };
   }
 
@@ -197,6 +214,19 @@ class Reading {
     if (!("bridge" in frame)) lane.push({ event, isOptional: false });
     else if (ending(event) !== undefined) lane.push({ event, isOptional: true });
     else openAgain(lane, beginning(event));
+  }
+
+  /** Called with what takes calls from the screen while they are still on it. */
+  #vacate(entry: Entry): void {
+    if (entry.kind !== "frame" || !("bridge" in entry) || entry.event.type !== "MESSAGES_SNAPSHOT") return;
+    const kept = new Set(entry.event.messages.map(({ id }) => id));
+    const { messages } = this.#folding.state;
+    for (const [i, message] of messages.entries()) {
+      if (message.role !== "assistant" || kept.has(message.id)) continue;
+      const calls = new Set(message.toolCalls?.map(({ id }) => id));
+      const preceding = new Set(messages.slice(0, i).map(({ id }) => id));
+      for (const call of calls) this.#vacancies.set(call, { message: withoutCalls(message, calls), preceding });
+    }
   }
 
   #isOfStep(path: Path): boolean {

@@ -13,7 +13,7 @@ import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
 import { isWithin } from "../protocol/ids.ts";
 import { openItems, verify, type Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
-import { type BodyRecord, OWN_SNAPSHOT, type RecordedEvent } from "./body-record.ts";
+import { type BodyRecord, OWN_SNAPSHOT, type RecordedEvent, type Vacancy } from "./body-record.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { intake } from "./intake.ts";
 
@@ -39,6 +39,7 @@ export class BodyStream implements Stream {
   readonly #diverge: (difference: Difference, place: string) => Error;
   readonly #lanes: Map<Path, Lane>;
   readonly #accepted: ReadonlySet<string>;
+  readonly #vacancies: ReadonlyMap<string, Vacancy>;
   readonly #ids = new Map<string, string>();
   readonly #open = new Map<string, Begun>();
   /** Undefined where the log itself is what the code believes. */
@@ -51,6 +52,7 @@ export class BodyStream implements Stream {
     this.#diverge = diverge;
     this.#lanes = new Map([...record.lanes].map(([path, events]) => [path, new Lane(events)]));
     this.#accepted = record.accepted;
+    this.#vacancies = record.vacancies;
     this.#believed = record.base.head === session.state.head ? undefined : record.base.wire;
   }
 
@@ -232,12 +234,27 @@ export class BodyStream implements Stream {
       if (shown.has(key) || (!isAround && !owner.includes(key))) continue;
       // What has closed it before is none of the code's doing then.
       this.#lanes.get(at)?.passOptional();
-      const isCall = start.type === "TOOL_CALL_START" && args !== "";
-      const opening: readonly AGUIEvent[] = isCall
-        ? [start, { type: "TOOL_CALL_ARGS", toolCallId: start.toolCallId, delta: args }]
-        : [start];
-      this.#bridge(opening, at);
+      this.#bridge(start.type === "TOOL_CALL_START" ? this.#callAgain(start, args) : [start], at);
     }
+  }
+
+  /** A call that begins again does so at its old place: what has come behind it stays behind it. */
+  #callAgain(start: AGUIEventOf<"TOOL_CALL_START">, args: string): readonly AGUIEvent[] {
+    const { toolCallId } = start;
+    const sofar: readonly AGUIEvent[] = args === "" ? [] : [{ type: "TOOL_CALL_ARGS", toolCallId, delta: args }];
+    const vacancy = this.#vacancies.get(toolCallId);
+    if (vacancy === undefined) return [start, ...sofar];
+    const { messages } = this;
+    const { message, preceding } = vacancy;
+    const again = { ...start, parentMessageId: message.id };
+    const at = messages.findLastIndex(({ id }) => preceding.has(id)) + 1;
+    if (at === messages.length || messages.some(({ id }) => id === message.id)) return [again, ...sofar];
+    // Clients keep the order of what they hold: so what comes behind it leaves, and comes back.
+    return [
+      { type: "MESSAGES_SNAPSHOT", messages: messages.slice(0, at) },
+      { type: "MESSAGES_SNAPSHOT", messages: messages.toSpliced(at, 0, message) },
+      ...[again, ...sofar],
+    ];
   }
 }
 

@@ -52,6 +52,24 @@ it("a call's arguments, shown again when it is opened again, are the same argume
   expect(calls.map((call) => call.function.arguments)).toEqual(['{"a":1,"b":2}']);
 });
 
+it("a call that is opened again stands where it stood: before what was shown inside it", async () => {
+  const { legs, messages } = await legsOf(async (ctx) => {
+    ctx.say("Before.");
+    using outer = ctx.toolCall("outer");
+    outer.args('{"a":');
+    await ctx.call(approved, {});
+    outer.args("1}");
+    await ctx.call(approved, {});
+    outer.result("whole");
+    return "done";
+  });
+  expect(legs).toBe(3);
+  const shown = messages.map((message) =>
+    message.role === "assistant" ? (message.toolCalls?.map((call) => call.function.name) ?? message.content) : "",
+  );
+  expect(shown).toEqual(["", "Before.", ["outer"], "", ["approved"], "", ["approved"], ""]);
+});
+
 it("a call that one of two lanes has open may be opened again while the other goes on", async () => {
   const { last } = await legsOf(async (ctx) => {
     await ctx.parallel([
