@@ -1,18 +1,16 @@
 import type { TokenUsage } from "@ag-ui/core";
 import { z } from "zod";
+import { json, list, object, optional } from "../log/schema-parts.ts";
 import { PerdureError } from "../protocol/errors.ts";
-import type { Json } from "../protocol/json.ts";
+import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { ProviderMetadata } from "./model-port.ts";
 
-const object = <S extends z.core.$ZodShape>(shape: S) => z.strictObject(shape).readonly();
-const list = <S extends z.ZodType>(item: S) => z.array(item).readonly();
-const json = z.custom<Json>((value) => value !== undefined, "is missing");
 const metadata = z.custom<ProviderMetadata>(
   (value) => z.record(z.string(), z.record(z.string(), json)).safeParse(value).success,
   "is not an object of objects by provider",
 );
 
-const reasoning = object({ text: z.string(), metadata: metadata.exactOptional() });
+const reasoning = object({ text: z.string(), metadata: optional(metadata) });
 
 const call = object({
   /** The call's id on the wire, which is ours. */
@@ -23,8 +21,8 @@ const call = object({
   /** The arguments; their text where they are `invalid`. */
   input: json,
   /** Why this call cannot be run, as the rest of a sentence for the model. Its arguments on the wire may be cut, so it has to be withdrawn there. */
-  invalid: z.string().exactOptional(),
-  metadata: metadata.exactOptional(),
+  invalid: optional(z.string()),
+  metadata: optional(metadata),
 });
 
 const finishReason = z.enum(["stop", "length", "content-filter", "tool-calls", "error", "other"]);
@@ -32,7 +30,7 @@ const finishReason = z.enum(["stop", "length", "content-filter", "tool-calls", "
 /** Where each part of the answer stood: the next of `reasoning`, `calls` or `content`, or so many UTF-16 units of `text`. */
 const placed = z.union([
   z.enum(["reasoning", "call", "content"]),
-  object({ text: z.int().positive(), metadata: metadata.exactOptional() }),
+  object({ text: z.int().positive(), metadata: optional(metadata) }),
 ]);
 
 const modelOutput = object({
@@ -47,11 +45,11 @@ const modelOutput = object({
   order: list(placed),
   finishReason,
   /** The provider's own word for it. */
-  rawFinishReason: z.string().exactOptional(),
+  rawFinishReason: optional(z.string()),
   /** The provider's id of the answer, and the model that gave it. */
-  response: object({ id: z.string().exactOptional(), modelId: z.string().exactOptional() }).exactOptional(),
-  warnings: list(json).exactOptional(),
-  metadata: metadata.exactOptional(),
+  response: optional(object({ id: optional(z.string()), modelId: optional(z.string()) })),
+  warnings: optional(list(json)),
+  metadata: optional(metadata),
 });
 
 /** One answer of a model, as the log holds it: all that the next request has to give back, and nothing twice. */
@@ -75,14 +73,21 @@ export class ModelOutputUnreadable extends PerdureError {
   }
 }
 
+/** A long conversation asks for the same answers again with each of its steps. */
+const known = new WeakMap<object, ModelOutput>();
+
 /**
  * A recorded answer, checked.
  *
  * @throws {@link ModelOutputUnreadable}
  */
 export function readModelOutput(recorded: Json): ModelOutput {
+  const isObject = isJsonObject(recorded);
+  const checked = isObject ? known.get(recorded) : undefined;
+  if (checked !== undefined) return checked;
   const { data, error } = modelOutput.safeParse(recorded);
   if (error) throw new ModelOutputUnreadable(error);
+  if (isObject) known.set(recorded, data);
   return data;
 }
 

@@ -41,17 +41,13 @@ import { bytesOver, checkPayload, MAX_PAYLOAD_BYTES } from "../protocol/payload.
 import { ProtocolError } from "../protocol/rules.ts";
 import { checkShape } from "../protocol/shape.ts";
 import type { Hash, Path, Uid } from "../protocol/words.ts";
+import { json, list, object, optional } from "./schema-parts.ts";
 
-const object = <S extends z.core.$ZodShape>(shape: S) => z.strictObject(shape).readonly();
-const list = <S extends z.ZodType>(item: S) => z.array(item).readonly();
 const word = <T extends string>() =>
   z.custom<T>((v) => typeof v === "string" && v !== "", "expected a non-empty string");
 const count = z.int().nonnegative();
 const time = z.number();
 const price = z.number().nonnegative();
-
-/** The text went through JSON before it comes here, so all that is left to ask is whether the member is there. */
-const json = z.custom<Json>((v) => v !== undefined, "is missing");
 
 /** A part of the AG-UI wire, by the protocol's own schema, under the protocol's own type. */
 function wire<T>(schema: z.ZodType) {
@@ -78,7 +74,7 @@ const hash = word<Hash>();
 const path = z.custom<Path>((v) => typeof v === "string", "expected a path");
 const patch = list(wire<JsonPatchOperation>(JsonPatchOperationSchema));
 const usage = list(wire<TokenUsage>(TokenUsageSchema));
-const error = object({ code: z.string(), message: z.string(), data: json.exactOptional() });
+const error = object({ code: z.string(), message: z.string(), data: optional(json) });
 const principal = object({ tenant: z.string(), subject: z.string(), scopes: list(z.string()) });
 
 /** A message that a client may bring: its user's; where the agent takes them, system messages and the history of elsewhere. */
@@ -107,7 +103,7 @@ const legRequest = object({
   forwardedProps: json,
   principal,
   protocolVersion: z.string().nullable(),
-  parentRunId: z.string().exactOptional(),
+  parentRunId: optional(z.string()),
   /** Its messages were not the transcript that the thread shows: the leg begins with a MESSAGES_SNAPSHOT. */
   isBehind: z.literal(true).optional(),
 });
@@ -142,8 +138,8 @@ const frameRef = z.discriminatedUnion("of", [
   object({ of: z.literal("STATE_SNAPSHOT") }),
   object({
     of: z.literal("MESSAGES_SNAPSHOT"),
-    without: object({ path, n: count }).exactOptional(),
-    withdrawn: list(z.string()).exactOptional(),
+    without: optional(object({ path, n: count })),
+    withdrawn: optional(list(z.string())),
   }),
   /** One frame of a child; or several deltas of one block, as one. */
   object({ of: z.literal("CHILD"), uid, from: count, to: count }),
@@ -165,24 +161,24 @@ const interrupt = object({
   ]),
   reason: z.string(),
   message: z.string(),
-  toolCallId: z.string().exactOptional(),
+  toolCallId: optional(z.string()),
   /** The subagent that asks. */
-  subagentRunId: z.string().exactOptional(),
+  subagentRunId: optional(z.string()),
   schema: json,
   argsHash: hash.nullable(),
   audience: z.string().nullable(),
   expiresAt: time.nullable(),
-  metadata: json.exactOptional(),
+  metadata: optional(json),
   /** What the tool that asks needs to go on, in whatever process. Nobody is shown it. */
-  memo: json.exactOptional(),
+  memo: optional(json),
 });
 
 const legOutcome = z.discriminatedUnion("type", [
   /** `resultOf`: the step whose output is the result, so that it is not stored twice. */
   object({
     type: z.literal("success"),
-    result: json.exactOptional(),
-    resultOf: path.exactOptional(),
+    result: optional(json),
+    resultOf: optional(path),
     pendingToolCallIds: list(z.string()),
   }),
   object({ type: z.literal("cancelled") }),
@@ -201,7 +197,7 @@ const ownTextRef = z.union([
 ]);
 
 /** Or in the log of a child. `shown`: what stands there; not stored, whoever loads the entry puts it in. */
-const textRef = z.union([ownTextRef, object({ child: uid, of: ownTextRef, shown: z.string().exactOptional() })]);
+const textRef = z.union([ownTextRef, object({ child: uid, of: ownTextRef, shown: optional(z.string()) })]);
 
 /** A visible message: one of the thread before the run, one that a request has brought, or one whose long texts stand elsewhere in the log. */
 const transcriptItem = z.union([
@@ -212,9 +208,9 @@ const transcriptItem = z.union([
 
 /** Limits of a budget: `usd` in nano-dollars, `time` in milliseconds. One that is left out is none. */
 const amounts = object({
-  ...{ steps: price.exactOptional(), calls: price.exactOptional(), tokens: price.exactOptional() },
-  ...{ usd: price.exactOptional(), time: price.exactOptional() },
-  perTool: z.record(z.string(), price).readonly().exactOptional(),
+  ...{ steps: optional(price), calls: optional(price), tokens: optional(price) },
+  ...{ usd: optional(price), time: optional(price) },
+  perTool: optional(z.record(z.string(), price).readonly()),
 });
 
 const fact = <K extends string, S extends z.core.$ZodShape>(kind: K, shape: S) =>
@@ -224,12 +220,14 @@ const stepFinished = {
   kind: z.literal("step.finished"),
   path,
   via: z.enum(["call", "resume", "reconcile", "answer", "dedup", "client"]),
-  usage: usage.exactOptional(),
+  usage: optional(usage),
   /** What a child that had an allotment has used, all below it included, and what was added to its limits. */
-  spent: object({
-    ...{ steps: price, calls: price, tokens: price, usd: price, time: price },
-    ...{ perTool: z.record(z.string(), price).readonly(), raised: amounts, isOverrun: z.literal(true).exactOptional() },
-  }).exactOptional(),
+  spent: optional(
+    object({
+      ...{ steps: price, calls: price, tokens: price, usd: price, time: price },
+      ...{ perTool: z.record(z.string(), price).readonly(), raised: amounts, isOverrun: optional(z.literal(true)) },
+    }),
+  ),
 };
 
 const factSchema = z.discriminatedUnion("kind", [
@@ -241,12 +239,12 @@ const factSchema = z.discriminatedUnion("kind", [
     thread: z.string().nullable(),
     turn: count,
     labels: z.record(z.string(), z.string()).readonly(),
-    parent: object({ uid, path }).exactOptional(),
+    parent: optional(object({ uid, path })),
     /** What its parent's budget has left to it, and the scope that whoever raises that needs. */
-    allotted: object({ limits: amounts, audience: z.string().nullable() }).exactOptional(),
-    forkedFrom: object({ uid, seq: count }).exactOptional(),
+    allotted: optional(object({ limits: amounts, audience: z.string().nullable() })),
+    forkedFrom: optional(object({ uid, seq: count })),
     /** In place of the agent's own. */
-    instructions: z.string().exactOptional(),
+    instructions: optional(z.string()),
   }),
   /** In one batch with its RUN_STARTED. `request` is `null` for a headless leg. */
   fact("leg.started", { leg: count, runId: z.string(), request: legRequest.nullable() }),
@@ -260,7 +258,7 @@ const factSchema = z.discriminatedUnion("kind", [
     effect: z.enum(["read", "idempotent", "write"]),
     input: inputRef,
     contract: hash.nullable(),
-    toolCallId: z.string().exactOptional(),
+    toolCallId: optional(z.string()),
   }),
   /** Durable before its body runs. */
   fact("step.attempt", {
@@ -269,22 +267,26 @@ const factSchema = z.discriminatedUnion("kind", [
     epoch: count,
     phase: z.enum(["call", "resume"]),
     key: z.string().nullable(),
-    edited: json.exactOptional(),
+    edited: optional(json),
     deadline: time.nullable(),
     /** Which model is asked. */
-    model: object({ provider: z.string(), modelId: z.string() }).exactOptional(),
+    model: optional(object({ provider: z.string(), modelId: z.string() })),
     /** The most that a model call under a budget may use. Tokens; `rates` in USD per million. `isRest`: its output is all that was left. */
-    reserved: object({
-      input: count,
-      output: count,
-      rates: object({
-        ...{ input: price, output: price },
-        ...{ cacheRead: price.exactOptional(), cacheWrite: price.exactOptional() },
-      }).exactOptional(),
-      isRest: z.literal(true).exactOptional(),
-    }).exactOptional(),
+    reserved: optional(
+      object({
+        input: count,
+        output: count,
+        rates: optional(
+          object({
+            ...{ input: price, output: price },
+            ...{ cacheRead: optional(price), cacheWrite: optional(price) },
+          }),
+        ),
+        isRest: optional(z.literal(true)),
+      }),
+    ),
     /** Of a child: what it may use of this run's budget. */
-    allotted: amounts.exactOptional(),
+    allotted: optional(amounts),
   }),
   /** It waits for a business key that another step holds, and gives up at `until`. Once per step, for the holder that it found. */
   fact("step.waiting", { path, holder: object({ uid, path }), until: time }),
@@ -292,14 +294,14 @@ const factSchema = z.discriminatedUnion("kind", [
   fact("step.failed", { path, n: count, error, applied: z.enum(["no", "unknown"]), retryAt: time.nullable() }),
   z.discriminatedUnion("status", [
     /** `patch` is relative to the committed state at this entry; `dropped` is what found its target gone. */
-    object({ ...stepFinished, status: z.literal("ok"), output: json, patch, dropped: patch.exactOptional() }),
+    object({ ...stepFinished, status: z.literal("ok"), output: json, patch, dropped: optional(patch) }),
     /** `applied: "yes"`: done, but its output could not be recorded. */
     object({
       ...stepFinished,
       status: z.literal("error"),
       error,
       applied: z.enum(["no", "yes", "unknown"]),
-      output: json.exactOptional(),
+      output: optional(json),
     }),
     object({ ...stepFinished, status: z.literal("cancelled") }),
   ]),
@@ -307,11 +309,11 @@ const factSchema = z.discriminatedUnion("kind", [
   fact("state", { path, patch }),
   fact("memo", { transformer: z.string(), value: json }),
   /** `patch` is what a suspended attempt did to the state; `dropped` is what found its target gone. */
-  fact("interrupt.opened", { interrupt, patch: patch.exactOptional(), dropped: patch.exactOptional() }),
+  fact("interrupt.opened", { interrupt, patch: optional(patch), dropped: optional(patch) }),
   fact("interrupt.answered", {
     id: z.string(),
     status: z.enum(["resolved", "cancelled", "expired", "withdrawn"]),
-    payload: json.exactOptional(),
+    payload: optional(json),
     by: z.string(),
   }),
   fact("inbox.taken", {
@@ -322,13 +324,13 @@ const factSchema = z.discriminatedUnion("kind", [
   fact("run.parked", { why: z.string() }),
   fact("run.resumed", { why: z.string(), epoch: count }),
   /** Stands for the frames of a finished run, which are gone; `transcript.ts` says how. `shown`: where clients hold another state than the committed one. */
-  fact("transcript", { messages: list(transcriptItem), shown: json.exactOptional() }),
+  fact("transcript", { messages: list(transcriptItem), shown: optional(json) }),
   /** `outputOf`: the step whose output (of a model step, its text) is that of the run, so that it is not stored twice. */
   fact("run.finished", {
     outcome: z.enum(["success", "cancelled", "failed", "abandoned"]),
-    output: json.exactOptional(),
-    outputOf: path.exactOptional(),
-    error: error.exactOptional(),
+    output: optional(json),
+    outputOf: optional(path),
+    error: optional(error),
     unresolved: list(path),
   }),
 ]);
@@ -336,9 +338,9 @@ const factSchema = z.discriminatedUnion("kind", [
 /**
  * `bridge`: it is none of those that the code of a loop has emitted. It closes what is open when a leg ends, or opens it again when the code goes on.
  */
-const eventFrame = object({ kind: z.literal("frame"), path, event, bridge: z.literal(true).exactOptional() });
+const eventFrame = object({ kind: z.literal("frame"), path, event, bridge: optional(z.literal(true)) });
 /** `shown`: what a child has shown at a `CHILD` reference. It is kept in the child's log alone; whoever loads this one puts it in. */
-const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef, shown: event.exactOptional() });
+const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef, shown: optional(event) });
 
 /** What a request added: its new messages, results of client tools, answers. */
 export type Added = z.output<typeof addedSchema>;
