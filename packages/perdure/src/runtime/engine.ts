@@ -31,7 +31,7 @@ import { type RaiseProblem, raiseProblem } from "./raise.ts";
 import { RunningWrites } from "./running-writes.ts";
 import { startingState } from "./starting-state.ts";
 import { SuspectTurn } from "./suspects.ts";
-import { Threads } from "./threads.ts";
+import { type LoadedRun, Threads } from "./threads.ts";
 
 /** A run as error reports name it. */
 export interface ReportedRun {
@@ -87,6 +87,11 @@ const CLAIM_AGAIN = 1_000;
 
 /** How often it is looked for runs that nobody told of. Milliseconds. */
 const LOOK_AGAIN = 10_000;
+
+/** What came of a request. `rested`: its run as it was before, where nothing has been added since but the request. */
+export interface PostedRun extends Posted {
+  readonly rested?: RunState;
+}
 
 export class Engine {
   readonly store: EventStore;
@@ -176,7 +181,7 @@ export class Engine {
     input: RunAgentInput,
     principal: Principal,
     note: (what: string) => void = () => {},
-  ): Promise<Posted> {
+  ): Promise<PostedRun> {
     await this.open();
     const { tenant, subject } = principal;
     const key: ThreadKey = { tenant, subject, agent: agent.name, thread: input.threadId };
@@ -217,8 +222,13 @@ export class Engine {
       if (posted.meaning.is === "refuse" && posted.meaning.code === STALE.code) continue;
       if (posted.meaning.is === "leg" || posted.meaning.is === "queue") brought = posted.meaning.request.messages;
       for (const what of agent.loop?.unusable(brought) ?? []) note(what);
-      if (posted.lease !== null) this.#drive(posted.lease, leasedAt, false);
-      return posted;
+      if (posted.lease === null) return posted;
+      if (posted.meaning.is !== "leg" || loaded === undefined) {
+        this.#drive(posted.lease, leasedAt);
+        return posted;
+      }
+      this.#drive(posted.lease, leasedAt, loaded);
+      return { ...posted, rested: loaded.state };
     }
   }
 
@@ -281,7 +291,7 @@ export class Engine {
       (view): Meaning => (view.run === null ? { is: "run", first } : { is: "refuse", ...STALE }),
     );
     if (posted.lease === null) throw threadExists(uid, key.thread);
-    this.#drive(posted.lease, leasedAt, false);
+    this.#drive(posted.lease, leasedAt);
     return run;
   }
 
@@ -403,7 +413,7 @@ export class Engine {
       const leasedAt = this.#now();
       const lease = await this.store.claim(this.#owner);
       if (lease === null) break;
-      this.#drive(lease, leasedAt, this.#isFormerOwnerDead);
+      this.#drive(lease, leasedAt);
     }
     if (this.#stop.signal.aborted) return;
     for (const key of await this.store.dueThreads()) await this.#beginNext(key);
@@ -431,7 +441,7 @@ export class Engine {
           const { instructions } = before;
           return { is: "run", queued, first: this.#firstEntries({ agent, key, turn, request, state, instructions }) };
         });
-        if (lease !== null) return this.#drive(lease, leasedAt, false);
+        if (lease !== null) return this.#drive(lease, leasedAt);
       }
     } catch (error) {
       this.#report(error, reported);
@@ -458,19 +468,20 @@ export class Engine {
     this.#timer.unref?.();
   }
 
-  #drive(lease: Lease, leasedAt: number, isOwnerDead: boolean): void {
+  /** @param loaded - the run as it was when the lease was taken, where it is known */
+  #drive(lease: Lease, leasedAt: number, loaded?: LoadedRun): void {
     const before = this.#driving.get(lease.uid) ?? Promise.resolve();
     const driven = before
-      .then(() => this.#driveOrGiveBack(lease, leasedAt, isOwnerDead))
+      .then(() => this.#driveOrGiveBack(lease, leasedAt, loaded))
       .finally(() => {
         if (this.#driving.get(lease.uid) === driven) this.#driving.delete(lease.uid);
       });
     this.#driving.set(lease.uid, driven);
   }
 
-  async #driveOrGiveBack(lease: Lease, leasedAt: number, isOwnerDead: boolean): Promise<void> {
+  async #driveOrGiveBack(lease: Lease, leasedAt: number, loaded: LoadedRun | undefined): Promise<void> {
     const { uid, epoch } = lease;
-    const ended = await this.#driveOne(lease, leasedAt, isOwnerDead).catch((error: unknown): Driven => {
+    const ended = await this.#driveOne(lease, leasedAt, loaded).catch((error: unknown): Driven => {
       this.#report(error, { agent: "", threadId: "", runId: uid });
       return "lost";
     });
@@ -518,7 +529,7 @@ export class Engine {
     });
   }
 
-  async #driveOne(lease: Lease, leasedAt: number, isOwnerDead: boolean): Promise<Driven> {
+  async #driveOne(lease: Lease, leasedAt: number, loaded: LoadedRun | undefined): Promise<Driven> {
     const run = await this.store.run(lease.uid);
     if (run === null) return "released";
     const agent = this.#agents.get(run.agent);
@@ -528,11 +539,11 @@ export class Engine {
       report(new AgentMissingError(run.uid, run.agent));
       return "released";
     }
-    const { state, before } = await this.threads.load(run);
+    const { state, before } = loaded ?? (await this.threads.load(run));
     const options = {
       ...{ store: this.store, lease, leasedAt, run: state, before },
       // Only what was cut before this process opened the store is the former owner's.
-      isOwnerDead: isOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
+      isOwnerDead: this.#isFormerOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
       ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
       development: this.#development,

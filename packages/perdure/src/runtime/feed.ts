@@ -32,6 +32,12 @@ export interface FeedReader {
   fail(error: unknown): void;
 }
 
+/** A feed that was joined: the run where what the reader gets begins. */
+export interface Joined {
+  readonly run: RunState;
+  readonly leave: () => void;
+}
+
 export class Feed {
   readonly #readers = new Set<FeedReader>();
   readonly #store: EventStore;
@@ -54,29 +60,41 @@ export class Feed {
    * Joins the feed.
    *
    * @param reader - gets each batch of frames that is appended from now on
+   * @param known - the run as it was at the end of a batch: a feed that begins with it brings its first reader all that has come since
    * @returns the run as it is, at the end of a batch, and how to leave
    */
-  async join(
-    reader: FeedReader,
-    threads: Threads,
-    run: Run,
-  ): Promise<{ readonly run: RunState; readonly leave: () => void }> {
-    const before = (await threads.before(run)).at(-1);
-    this.#folding ??= new Folding(before);
+  async join(reader: FeedReader, threads: Threads, run: Run, known?: RunState): Promise<Joined> {
+    const isFirst = this.#folding === undefined && known !== undefined;
+    if (isFirst) {
+      this.#folding = new Folding(known);
+      this.#run = known;
+      this.#readers.add(reader);
+    } else {
+      const before = (await threads.before(run)).at(-1);
+      this.#folding ??= new Folding(before);
+    }
     this.#unwatch ??= this.#store.watch({ run: this.#uid }, (appended) => this.#hear(appended));
     this.#isStale = true;
-    await this.#read();
+    const leave = (): void => this.#left(reader);
+    try {
+      await this.#read();
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    if (isFirst) return { run: known, leave };
     // A reading that is under way goes to this reader too, and begins where this run ends.
     const joined = this.#run;
     if (joined === undefined) throw new LogError(this.#uid, "its stream", "it has no entry");
     this.#readers.add(reader);
-    const leave = (): void => {
-      if (!this.#readers.delete(reader) || this.#readers.size > 0) return;
-      this.#unwatch?.();
-      this.#unwatch = undefined;
-      this.#onIdle();
-    };
     return { run: joined, leave };
+  }
+
+  #left(reader: FeedReader): void {
+    if (!this.#readers.delete(reader) || this.#readers.size > 0) return;
+    this.#unwatch?.();
+    this.#unwatch = undefined;
+    this.#onIdle();
   }
 
   #hear(appended: readonly Entry[] | undefined): void {
@@ -158,7 +176,7 @@ export class Feeds {
     return this.#feeds.has(uid);
   }
 
-  async join(run: Run, reader: FeedReader): Promise<{ readonly run: RunState; readonly leave: () => void }> {
+  async join(run: Run, reader: FeedReader, known?: RunState): Promise<Joined> {
     const { uid } = run;
     let feed = this.#feeds.get(uid);
     if (feed === undefined) {
@@ -170,6 +188,6 @@ export class Feeds {
       feed = made;
       this.#feeds.set(uid, feed);
     }
-    return await feed.join(reader, this.threads, run);
+    return await feed.join(reader, this.threads, run, known);
   }
 }

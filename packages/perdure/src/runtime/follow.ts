@@ -24,6 +24,8 @@ export interface FollowOptions {
   readonly due?: number;
   /** Only what follows this entry of the run; null: begin with a prelude. */
   readonly after: number | null;
+  /** The run as it was at `after`, where that is known: then it need not be read from its beginning. */
+  readonly known?: RunState;
   /** The run id under which the reader of a cursor knows the leg that the cursor is in. */
   readonly knownAs?: string;
   /** Ends the stream at the first terminal event, or when no leg is open and none is due, or only with the run. */
@@ -111,7 +113,7 @@ class Following implements Batches {
   async #begin(): Promise<void> {
     const { as, after, due = as?.leg ?? 0 } = this.options;
     const { feeds, threads } = this.followed;
-    const joined = await feeds.join(this.options.run, this.#mailbox);
+    const joined = await feeds.join(this.options.run, this.#mailbox, this.options.known);
     this.#leave = joined.leave;
     if (this.#over.signal.aborted) return joined.leave();
     let { run } = joined;

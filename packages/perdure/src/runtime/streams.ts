@@ -1,10 +1,10 @@
 /** Which stream answers which request. */
 import type { RunAgentInput } from "../protocol/events.ts";
 import type { Principal, Uid } from "../protocol/words.ts";
-import type { EventStore, Posted, Run } from "../store/store.ts";
+import type { EventStore, Run } from "../store/store.ts";
 import { type Batches, Turns } from "./batches.ts";
 import { type Cursor, decodeCursor } from "./cursor.ts";
-import type { Engine } from "./engine.ts";
+import type { Engine, PostedRun } from "./engine.ts";
 import { Feeds } from "./feed.ts";
 import { type FollowOptions, follow } from "./follow.ts";
 import { anyOf } from "./signals.ts";
@@ -54,10 +54,10 @@ export class Streams {
    *
    * @param gone - fires when the connection is
    */
-  async ofPost({ meaning, run }: Posted, input: RunAgentInput, gone: AbortSignal): Promise<RunStream> {
+  async ofPost({ meaning, run, rested }: PostedRun, input: RunAgentInput, gone: AbortSignal): Promise<RunStream> {
     if (run === null || meaning.is === "refuse") throw new Error("a refused request has no stream");
     const common = { run, until: "terminal", gone } as const;
-    const of = (begun: Pick<FollowOptions, "as" | "after">) => ({
+    const of = (begun: Pick<FollowOptions, "as" | "after" | "known">) => ({
       batches: this.#follow({ ...common, ...begun }),
       run: run.uid,
     });
@@ -65,7 +65,7 @@ export class Streams {
       case "run":
         return of({ as: null, after: -1 });
       case "leg": {
-        const own = of({ as: null, after: run.head });
+        const own = of({ as: null, after: run.head, ...(rested !== undefined && { known: rested }) });
         const waiting = await this.#waitingIn(run);
         // Whoever asked for those may have gone, to answer what this leg goes on with.
         return waiting ? { ...own, batches: this.#turns(run, own.batches, null, gone) } : own;

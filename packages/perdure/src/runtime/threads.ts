@@ -10,6 +10,12 @@ import type { EventStore, Run } from "../store/store.ts";
 const KEPT = 256;
 const KEPT_BYTES = 16 * 1024 * 1024;
 
+/** A run, and the thread before it. */
+export interface LoadedRun {
+  readonly state: RunState;
+  readonly before: readonly RunState[];
+}
+
 /** The finished runs of threads, folded. They never change, so what was read once is kept for a while. */
 export class Threads {
   readonly #finished = new Map<Uid, { readonly state: RunState; readonly bytes: number }>();
@@ -43,15 +49,13 @@ export class Threads {
    * A run with everything that is committed, and the thread before it. If those make no sense they will make none tomorrow: the run is set
    * aside, as one whose rows cannot be read is by the store.
    */
-  async load(run: Run): Promise<{ readonly state: RunState; readonly before: readonly RunState[] }> {
+  async load(run: Run): Promise<LoadedRun> {
     const { state, before } = await this.read(run);
     return { state, before };
   }
 
   /** As {@link load}, with the entries themselves. */
-  async read(
-    run: Run,
-  ): Promise<{ readonly entries: readonly Entry[]; readonly state: RunState; readonly before: readonly RunState[] }> {
+  async read(run: Run): Promise<LoadedRun & { readonly entries: readonly Entry[] }> {
     try {
       const before = await this.before(run);
       const entries = await this.entries(run.uid, -1);

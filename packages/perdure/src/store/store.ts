@@ -186,7 +186,7 @@ export type Meaning =
       readonly contested?: readonly Answer[];
     };
 
-/** What came of a POST: the meaning, the run after it, and, for a new run, the lease to drive it. */
+/** What came of a POST: the meaning, the run after it, and, for a new run or a next leg that nobody drives, the lease to drive it. */
 export interface Posted<M extends Meaning = Meaning> {
   readonly meaning: M;
   readonly run: Run | null;

@@ -210,6 +210,8 @@ export function post<M extends Meaning>(
         throw misused(`run ${meaning.uid} is not the newest of its thread`);
       }
       goOn(tx, threadId, newest, view, request.runId, meaning);
+      // Whoever takes in what it waits for drives it on: a claim of its own would be one more commit.
+      if (meaning.is === "leg") lease = claimRested(tx, newest.uid, request.owner);
       break;
     case "refuse":
       for (const answer of meaning.contested ?? []) contest(tx, answer);
@@ -368,7 +370,15 @@ type AnswerRow = { readonly kind: "answer"; readonly interrupt: string };
 
 export function claim(tx: Tx, owner: string): Lease | null {
   const run = tx.rows.claimable(tx.at);
-  if (run === null) return null;
+  return run === null ? null : claimRun(tx, run, owner);
+}
+
+function claimRested(tx: Tx, uid: Uid, owner: string): Lease | null {
+  const run = tx.rows.run(uid);
+  return run === null || run.owner !== null || run.aside !== null ? null : claimRun(tx, run, owner);
+}
+
+function claimRun(tx: Tx, run: RunRow, owner: string): Lease {
   const lease = { uid: run.uid, epoch: run.epoch + 1, owner, until: tx.at + tx.leaseMs, span: tx.leaseMs };
   // `readyAt` stays in the past: if this driver dies too, the next one finds the run by it.
   tx.rows.changeRun(run.id, { owner, epoch: lease.epoch, until: lease.until, waitsForKey: null });

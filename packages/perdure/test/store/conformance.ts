@@ -509,7 +509,7 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         expect((await look(store, key, "r1")).closed("i1")).toMatchObject({ status: "resolved" });
       });
 
-      test("a leg: alias without a leg, answers, request row, runnable; the leg that the driver begins gets the alias", async () => {
+      test("a leg: alias without a leg, answers, request row, the lease to drive it; the leg that the driver begins gets the alias", async () => {
         const first = await begin(store, "u1", { key, runId: "r1", more: [asks("i1"), asks("i2")] });
         await append(first, [legFinished(1)], { ends: parked });
         expect((await look(store, key)).run).toMatchObject({ atRest: true });
@@ -520,14 +520,15 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
           expect(view.open.map(({ id }) => id)).toEqual(["i1", "i2"]);
           return { is: "leg", uid: uid("u1"), answers: [yes("i1")], request: asked };
         });
-        expect(posted).toMatchObject({ lease: null, run: { uid: "u1", legOpen: false, head: 5 - 1 } });
+        expect(posted).toMatchObject({ lease: { epoch: 2 }, run: { uid: "u1", legOpen: false, head: 5 - 1 } });
         const due = await look(store, key, "r2");
         expect(due.known).toEqual({ uid: "u1", leg: null, added: { ...nothing, resume: asked.resume } });
         expect(due.run).toMatchObject({ atRest: false, legDue: true });
         expect(due.open.map(({ id }) => id)).toEqual(["i2"]);
 
-        const lease = await store.claim("w1");
-        if (lease === null) throw new Error("it was woken");
+        const { lease } = posted;
+        if (lease === null) throw new Error("nobody drove it");
+        expect(await store.claim("w2")).toBeNull();
         expect(await store.inbox(uid("u1"))).toMatchObject([
           { kind: "request", request: asked, by: "ann" },
           { kind: "answer", interrupt: "i1" },
@@ -540,6 +541,25 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
           leg: 2,
           added: { ...nothing, resume: asked.resume },
         });
+      });
+
+      test("a leg of a run that somebody drives, or that was set aside, brings no lease", async () => {
+        const lease = await begin(store, "u1", { key });
+        await append(lease, [legFinished(1)]);
+        const posted = await post(store, key, "r2", () => ({
+          ...{ is: "leg", uid: uid("u1"), answers: [], request: request("r2", { messages: [says("m2")] }) },
+        }));
+        expect(posted).toMatchObject({ lease: null, meaning: { is: "leg" } });
+        expect(await store.inbox(uid("u1"))).toHaveLength(1);
+
+        const other = thread("t2");
+        const rested = await begin(store, "u2", { key: other });
+        await append(rested, [legFinished(1)], { ends: parked });
+        await store.setAside(uid("u2"), "for the test");
+        const aside = await post(store, other, "r2", () => ({
+          ...{ is: "leg", uid: uid("u2"), answers: [], request: request("r2", { messages: [says("m3")] }) },
+        }));
+        expect(aside.lease).toBeNull();
       });
 
       test("answers are taken all or none", async () => {
@@ -574,11 +594,12 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         const lease = await begin(store, "u1", { key });
         await append(lease, [legFinished(1)], { ends: parked });
         const asked = request("r2", { messages: [says("m2")] });
-        await post(store, key, "r2", () => ({ is: "leg", uid: uid("u1"), answers: [], request: asked }));
+        const { lease: next } = await post(store, key, "r2", () => ({
+          ...{ is: "leg", uid: uid("u1"), answers: [], request: asked },
+        }));
         await post(store, key, "r3", () => ({ is: "rejoin", uid: uid("u1"), answers: [], added: nothing }));
         expect(await store.leg(key, "r3")).toEqual({ uid: "u1", leg: null });
-        const next = await store.claim("w1");
-        if (next === null) throw new Error("it was woken");
+        if (next === null) throw new Error("nobody drove it");
         await append(next, [legStarted(2, asked)], { taken: await take("u1") });
         expect(await store.leg(key, "r3")).toEqual({ uid: "u1", leg: 2 });
         expect((await look(store, key, "r3")).known).toEqual({ uid: "u1", leg: 2, added: nothing });

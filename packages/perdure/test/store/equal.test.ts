@@ -184,8 +184,8 @@ class World {
     const posted = await this.store.post({ key: at, runId: name, owner: "w" }, decide);
     const { meaning } = posted;
     for (const { interrupt } of "answers" in meaning ? meaning.answers : []) this.accepted.add(interrupt);
-    if (posted.lease !== null) {
-      this.leases.push(posted.lease);
+    if (posted.lease !== null) this.leases.push(posted.lease);
+    if (meaning.is === "run") {
       this.runs.push(run);
       this.acknowledged.set(run, 2);
     }
