@@ -59,7 +59,7 @@ async function millisecondsOf(job: () => unknown): Promise<number> {
 }
 const costs: number[] = [];
 const ratios: number[] = [];
-for (let round = -3; round < ROUNDS; round++) {
+for (let round = -20; round < ROUNDS; round++) {
   const withQuestion = await millisecondsOf(() => turn(asking, `t${threads++}`, 0));
   const without = await millisecondsOf(() => straightTurn(straight, `t${threads++}`, 0));
   const commits = await millisecondsOf(() => raw.commits.run(8));
