@@ -75,9 +75,7 @@ export class BudgetGate {
   readonly #budget: LoopBudget;
   readonly #now: GateNow;
   readonly #limits: Amounts;
-  /** As the log has it. */
-  readonly #logged: Spent;
-  /** With the model calls that were let through. */
+  /** What model calls that were let through may use counts as reserved. */
   #spent: Spent;
   readonly #short = new Map<string, Shortage>();
   /** The tools of the calls that were let through. */
@@ -97,8 +95,7 @@ export class BudgetGate {
     this.#now = now;
     const spent = spentBy(run, now.at);
     this.#limits = plus(limits, granted(limits, plus(run.spending.raised, spent.raised)));
-    this.#logged = { ...spent, ...underNames(spent, budget), reserved: underNames(spent.reserved, budget) };
-    this.#spent = this.#logged;
+    this.#spent = { ...spent, ...underNames(spent, budget), reserved: underNames(spent.reserved, budget) };
   }
 
   /** A model step, tried for the first time or again. */
@@ -121,11 +118,11 @@ export class BudgetGate {
   /** The next decision finds in the log what begins now; what else begins with it has to leave it that. */
   #grant(isStep: boolean, bound: Reserved | undefined): void {
     const { tokens, usd } = bound === undefined ? NO_CHARGE : chargeOf(bound);
-    const { steps, reserved } = this.#spent;
+    const { reserved } = this.#spent;
+    const steps = reserved.steps + (isStep ? 1 : 0);
     this.#spent = {
       ...this.#spent,
-      steps: steps + (isStep ? 1 : 0),
-      reserved: { ...reserved, tokens: reserved.tokens + tokens, usd: reserved.usd + usd },
+      reserved: { ...reserved, steps, tokens: reserved.tokens + tokens, usd: reserved.usd + usd },
     };
   }
 
@@ -227,10 +224,10 @@ export class BudgetGate {
 
   /** Whether a question that was asked before is still one. */
   isStill({ limit, tool, reserved }: Shortage): boolean {
-    if (limit === "overrun") return this.#logged.isOverrun;
+    if (limit === "overrun") return this.#spent.isOverrun;
     const allowed = limit === "perTool" ? this.#limits.perTool?.[tool ?? ""] : this.#limits[limit];
     if (allowed === undefined) return false;
-    const used = limit === "perTool" ? (this.#logged.perTool.get(tool ?? "") ?? 0) : this.#logged[limit];
+    const used = limit === "perTool" ? (this.#spent.perTool.get(tool ?? "") ?? 0) : this.#spent[limit];
     return used + reserved > allowed;
   }
 

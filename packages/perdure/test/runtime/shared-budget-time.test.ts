@@ -6,7 +6,7 @@ import { z } from "zod";
 import { agentTool } from "../../src/agent/agent-tool.ts";
 import { agent, type LanguageModel, tool } from "../../src/index.ts";
 import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
-import { streamOf } from "./budget-plays.ts";
+import { streamOf } from "./budget-ledger.ts";
 import { jumpingClock, playedInTime, sleep, type Timed, type Watch } from "./timed-plays.ts";
 
 let endOfHurry = (): void => {};
