@@ -178,7 +178,7 @@ test("what lanes of a custom loop do side by side counts once, and their timers 
 
 test.each<[string, fc.Arbitrary<TimePlan>, number]>([
   ["500 random runs", randomTime, 500],
-  ["250 random custom loops", randomLanes, 250],
+  ["150 random custom loops", randomLanes, 150],
 ])(
   "%s: nothing begins when the time is up, and what can be stopped ends in that millisecond, whoever dies",
   async (_, plans, numRuns) => {
