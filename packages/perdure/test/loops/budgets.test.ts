@@ -274,6 +274,41 @@ describe("to whoever looks from outside", () => {
     expect(shop.ledger).toEqual(["packed A"]);
   });
 
+  it("a write that runs while the run is stopped is seen through, and the code hears of it", async () => {
+    let land = (): void => {};
+    const { send, inbox, post, shop } = served(
+      loop({ steps: 0 }, async (ctx, shop) => {
+        const model = scriptedModel([{ text: "Never." }]);
+        return await ctx.parallel<string>([
+          (lane) =>
+            lane.once("ship", { settle: 0 }, async () => {
+              await new Promise<void>((resolve) => {
+                land = resolve;
+              });
+              await shop.act("shipped");
+              return "shipped";
+            }),
+          async (lane) => {
+            try {
+              return (await lane.model({ model, prompt: "Go." })).text;
+            } catch (error) {
+              return (error as BudgetExceeded).code;
+            }
+          },
+        ]);
+      }),
+    );
+    const sent = send();
+    await vi.waitFor(async () => expect(await inbox()).toHaveLength(1));
+    const [asked] = await inbox();
+    await post(`/inbox/${encodeURIComponent(asked?.id ?? "")}`, { status: "resolved", payload: { stop: true } });
+    // Longer than code that waits for nothing has.
+    await new Promise((resolve) => setTimeout(resolve, 1_200));
+    land();
+    expect((await sent).at(-1)).toMatchObject({ type: "RUN_FINISHED", result: ["shipped", "BUDGET_EXCEEDED"] });
+    expect(shop.ledger).toEqual(["shipped"]);
+  });
+
   it("code that is stopped and does not come to an end is left, and the run fails with its limits", async () => {
     const { send, stop } = served(
       loop({ steps: 0 }, async (ctx) => {

@@ -33,7 +33,7 @@ export interface Limits {
   readonly mends: number | undefined;
 }
 
-export function budgetOf({ steps, calls, tokens, cents, mends }: Limits): Budget {
+function budgetOf({ steps, calls, tokens, cents, mends }: Limits): Budget {
   return {
     ...(steps !== undefined && { steps }),
     ...(calls !== undefined && { calls }),

@@ -2,6 +2,7 @@
 import { env } from "node:process";
 import { afterAll, beforeAll, beforeEach, expect, vi } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
+import { chargeOf } from "../../src/log/spent.ts";
 import type { Agent } from "../../src/runtime/agent-definition.ts";
 import { play } from "../../src/testing/play.ts";
 import { quietClient } from "../protocol/published-client.ts";
@@ -41,6 +42,27 @@ export function limitsAsked(log: readonly Entry[]): readonly string[] {
     if (entry.kind !== "interrupt.opened" || entry.interrupt.kind !== "budget") return [];
     const { limits } = entry.interrupt.metadata as unknown as { limits: { limit: string }[] };
     return limits.map(({ limit }) => limit);
+  });
+}
+
+const isBudgets = (id: string): boolean => /:b\d+$/.test(id);
+
+/** Model attempts that began between an overrun and a human's word to go on. */
+export function behindOverruns(log: readonly Entry[]): number[] {
+  const reserved = new Map<string, { tokens: number }>();
+  let isOverrun = false;
+  return log.flatMap((entry) => {
+    if (entry.kind === "step.attempt" && entry.reserved !== undefined) {
+      reserved.set(entry.path, chargeOf(entry.reserved));
+      return isOverrun ? [entry.seq] : [];
+    }
+    if (entry.kind === "step.finished") {
+      const [{ inputTokens = 0, outputTokens = 0 } = {}] = entry.usage ?? [];
+      const bound = reserved.get(entry.path);
+      if (bound !== undefined && inputTokens + outputTokens > bound.tokens) isOverrun = true;
+    }
+    if (entry.kind === "interrupt.answered" && isBudgets(entry.id)) isOverrun = false;
+    return [];
   });
 }
 

@@ -1,10 +1,9 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import type { Entry } from "../../src/log/entries.ts";
 import { fold } from "../../src/log/fold.ts";
-import { chargeOf, spentBy } from "../../src/log/spent.ts";
+import { spentBy } from "../../src/log/spent.ts";
 import { agentUnder, budgetPlan } from "./budget-plays.ts";
-import { hurried, limitsAsked, Met, playedUnder } from "./budget-property.ts";
+import { behindOverruns, hurried, limitsAsked, Met, playedUnder } from "./budget-property.ts";
 
 hurried();
 
@@ -48,24 +47,3 @@ test("500 random runs: no step and no call beyond its limit, no token and no cen
     ...{ steps: 30, calls: 30, perTool: 10, tokens: 50, usd: 30, overrun: 10 },
   });
 }, 600_000);
-
-const isBudgets = (id: string): boolean => /:b\d+$/.test(id);
-
-/** Model attempts that began between an overrun and a human's word to go on. */
-function behindOverruns(log: readonly Entry[]): number[] {
-  const reserved = new Map<string, { tokens: number }>();
-  let isOverrun = false;
-  return log.flatMap((entry) => {
-    if (entry.kind === "step.attempt" && entry.reserved !== undefined) {
-      reserved.set(entry.path, chargeOf(entry.reserved));
-      return isOverrun ? [entry.seq] : [];
-    }
-    if (entry.kind === "step.finished") {
-      const [{ inputTokens = 0, outputTokens = 0 } = {}] = entry.usage ?? [];
-      const bound = reserved.get(entry.path);
-      if (bound !== undefined && inputTokens + outputTokens > bound.tokens) isOverrun = true;
-    }
-    if (entry.kind === "interrupt.answered" && isBudgets(entry.id)) isOverrun = false;
-    return [];
-  });
-}

@@ -5,7 +5,7 @@ import type { Entry } from "../../src/log/entries.ts";
 import { fold } from "../../src/log/fold.ts";
 import { spentBy } from "../../src/log/spent.ts";
 import type { Agent, BodyAgent, LoopModels } from "../../src/runtime/agent-definition.ts";
-import { hurried, limitsAsked, Met, playedUnder } from "./budget-property.ts";
+import { behindOverruns, hurried, limitsAsked, Met, playedUnder } from "./budget-property.ts";
 import { type SharedPlan, sharedPlan, treeUnder } from "./shared-budget-plays.ts";
 import type { World } from "./world.ts";
 
@@ -20,7 +20,10 @@ async function playedTree(plan: SharedPlan, met: Met): Promise<Awaited<ReturnTyp
   expect(books.violations).toEqual([]);
   expect(openQuestions).toBe(0);
   expect(runs[0]?.outcome).toMatch(/^(success|failed)$/);
-  for (const one of [log, ...children.map((child) => child.log)]) expect(behindStop(one)).toEqual([]);
+  for (const one of [log, ...children.map((child) => child.log)]) {
+    expect(behindStop(one)).toEqual([]);
+    expect(behindOverruns(one)).toEqual([]);
+  }
   // The root's log says of the whole tree what the ledger has seen: what has begun and was cut before it was asked counts too.
   const spent = spentBy(fold(log), 0);
   expect(spent.reserved).toMatchObject({ steps: 0, calls: 0, tokens: 0, usd: 0 });
