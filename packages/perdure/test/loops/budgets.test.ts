@@ -12,7 +12,7 @@ import {
   tool,
 } from "perdure";
 import type { AGUIEvent } from "perdure/protocol";
-import { type CrashReport, crashMatrix, cutHere, scriptedModel } from "perdure/testing";
+import { type CrashReport, crashMatrix, cutHere, memoryDisk, scriptedModel, sqliteDisk } from "perdure/testing";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { z } from "zod";
 import type { Json } from "../../src/protocol/json.ts";
@@ -98,6 +98,7 @@ async function cutEverywhere(
   make: (shop: Shop) => Agent,
   payload: Json,
   limit?: number,
+  disk = memoryDisk,
 ): Promise<{ readonly report: CrashReport; readonly asked: readonly string[] }> {
   const asked: string[] = [];
   const report = await crashMatrix(make, {
@@ -105,7 +106,7 @@ async function cutEverywhere(
     world: () => new Shop(),
     effects: ({ ledger }) => ledger,
     dispose: (shop) => void asked.push(...shop.asked),
-    ...(limit !== undefined && { limit }),
+    ...{ disk, ...(limit !== undefined && { limit }) },
   });
   return { report, asked };
 }
@@ -149,6 +150,15 @@ describe("raised, a custom loop goes on to its end, whatever is cut", () => {
     120_000,
   );
 });
+
+it("over a file, too: raised, and stopped where its code ends by itself", async () => {
+  const raised = await cutEverywhere(loop({ calls: 1 }, oneByOne), { raise: { calls: 1 } }, 12, sqliteDisk);
+  raised.report.assertNoFindings();
+  expect(raised.report.effects).toEqual(["packed A", "packed B"]);
+  const stopped = await cutEverywhere(loop({ calls: 1 }, patient), { stop: true }, 12, sqliteDisk);
+  stopped.report.assertNoFindings();
+  expect(stopped.report.effects).toEqual(["packed A"]);
+}, 120_000);
 
 describe("stopped, a run fails as one of the built-in loop does, or ends as its code wants, whatever is cut", () => {
   it.each<[string, Budget]>([
