@@ -20,6 +20,8 @@ import type { MatrixScript } from "../../src/testing/script.ts";
 
 class Shop {
   readonly ledger: string[] = [];
+  /** What code has made of a stop. Saying it again changes nothing. */
+  readonly ends = new Set<string>();
   /** What people were asked about budgets. */
   readonly asked: string[] = [];
 
@@ -104,7 +106,7 @@ async function cutEverywhere(
   const report = await crashMatrix(make, {
     script: answering(payload),
     world: () => new Shop(),
-    effects: ({ ledger }) => ledger,
+    effects: ({ ledger, ends }) => [...ledger, ...ends],
     dispose: (shop) => void asked.push(...shop.asked),
     ...{ disk, ...(limit !== undefined && { limit }) },
   });
@@ -129,7 +131,9 @@ const patient: Code = async (ctx, shop) => {
     return await oneByOne(ctx, shop);
   } catch (error) {
     if (!(error instanceof BudgetExceeded)) throw error;
-    ctx.say(`Stopped: ${error.limits.map(({ limit }) => limit).join()}.`);
+    const limits = error.limits.map(({ limit }) => limit).join();
+    ctx.say(`Stopped: ${limits}.`);
+    shop.ends.add(`stopped at ${limits}`);
     return { stopped: error.code, at: ctx.now() > 0 };
   }
 };
@@ -157,21 +161,24 @@ it("over a file, too: raised, and stopped where its code ends by itself", async 
   expect(raised.report.effects).toEqual(["packed A", "packed B"]);
   const stopped = await cutEverywhere(loop({ calls: 1 }, patient), { stop: true }, 12, sqliteDisk);
   stopped.report.assertNoFindings();
-  expect(stopped.report.effects).toEqual(["packed A"]);
+  expect(stopped.report.effects).toEqual(["packed A", "stopped at calls"]);
 }, 120_000);
 
 describe("stopped, a run fails as one of the built-in loop does, or ends as its code wants, whatever is cut", () => {
-  it.each<[string, Budget]>([
-    ["steps", { steps: 1 }],
-    ["calls", { calls: 1 }],
-    ["calls of a tool", { perTool: { pack: 1 } }],
+  it.each<[string, Budget, string]>([
+    ["steps", { steps: 1 }, "steps"],
+    ["calls", { calls: 1 }, "calls"],
+    ["calls of a tool", { perTool: { pack: 1 } }, "perTool"],
   ])(
     "%s",
-    async (_, budget) => {
-      for (const code of [oneByOne, patient]) {
+    async (_, budget, limit) => {
+      for (const [code, ends] of [
+        [oneByOne, []],
+        [patient, [`stopped at ${limit}`]],
+      ] as const) {
         const { report, asked } = await cutEverywhere(loop(budget, code), { stop: true });
         report.assertNoFindings();
-        expect(report.effects).toEqual(["packed A"]);
+        expect(report.effects).toEqual(["packed A", ...ends]);
         expect(asked.length).toBeGreaterThan(0);
       }
     },
