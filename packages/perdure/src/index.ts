@@ -19,7 +19,15 @@ export type { LoopContext, LoopDefinition, ModelCallOptions, ModelTurn, ModelTur
 export type { ToolResult } from "./agent/prompt.ts";
 export type { CallOptions, DurableContext, OnceOptions, Question } from "./runtime/loop-context.ts";
 export { NotDeterministic, StepNotAwaited } from "./runtime/development.ts";
-export { AskCancelled, Diverged, InputChanged, NeedsStore, RaceLost, StepFailed } from "./runtime/loop-errors.ts";
+export {
+  AskCancelled,
+  BudgetExceeded,
+  Diverged,
+  InputChanged,
+  NeedsStore,
+  RaceLost,
+  StepFailed,
+} from "./runtime/loop-errors.ts";
 
 // Define its tools.
 export type {

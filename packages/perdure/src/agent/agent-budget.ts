@@ -1,12 +1,11 @@
 /** A budget as an agent's author writes it, and what the runtime is given of it. */
 
-import type { RunState } from "../log/fold.ts";
 import { NANO } from "../log/spending.ts";
 import { dearestInput, type Rates, type Reserved } from "../log/spent.ts";
 import { parseDuration } from "../protocol/duration.ts";
-import type { Duration, Path } from "../protocol/words.ts";
-import { type Agent, isAgentTool } from "../runtime/agent-definition.ts";
-import type { Left, LoopBudget } from "../runtime/budget.ts";
+import type { Duration } from "../protocol/words.ts";
+import { type Agent, budgetOf, isAgentTool } from "../runtime/agent-definition.ts";
+import type { Left, RunBudget } from "../runtime/budget.ts";
 import { type CountTokens, countBytes, type ModelInput } from "./model-bound.ts";
 import type { LanguageModel } from "./model-port.ts";
 import { defaultPricing, type Price, type Pricing, priceOf } from "./pricing.ts";
@@ -42,18 +41,16 @@ export interface Budgeted {
   readonly budget: Budget | undefined;
   readonly pricing: Pricing | undefined;
   readonly countTokens: CountTokens | undefined;
-  /** The agents that are its tools. */
+  /** The agents that it calls. */
   readonly called: readonly Agent[];
   /** Whether tools may come that are not known yet. */
   readonly mayHaveOtherTools: boolean;
   /** An error about the budget, of the rest of a sentence that begins with the agent's name. */
   readonly fault: (what: string) => Error;
-  /** All that it may ask. */
+  /** All that it may ask, as far as they are known when it is defined. */
   readonly models: readonly LanguageModel[];
   /** The name that a tool has now, by any that it has had; undefined where there is none. */
   readonly toolName: (name: string) => string | undefined;
-  /** Pure: what a model step at `path` asks. */
-  readonly asks: (run: RunState, before: readonly RunState[], path: Path) => ModelAsked;
 }
 
 export interface ModelAsked extends Pick<ModelInput, "prompt" | "tools"> {
@@ -62,13 +59,15 @@ export interface ModelAsked extends Pick<ModelInput, "prompt" | "tools"> {
 }
 
 /** What a budget knows of the models of its agent. */
-export interface AgentBudget extends LoopBudget {
+export interface AgentBudget extends RunBudget {
+  /** @throws `fault` of a model without a price */
+  readonly checkPrices: (models: readonly LanguageModel[]) => void;
   /** The upper bound of one call. Pure. @param most - the longest answer that makes sense, where nothing is said about it. Tokens */
   readonly boundOf: (asked: ModelAsked, left: Left, most?: number) => Reserved;
 }
 
 /** @throws `fault` of what is wrong with the budget */
-export function loopBudget(agent: Budgeted): AgentBudget {
+export function agentBudget(agent: Budgeted): AgentBudget {
   const { budget = {}, pricing = defaultPricing, countTokens = countBytes, fault } = agent;
   const { steps, calls, tokens, usd, time, perTool, audience = null } = budget;
   for (const [limit, value] of Object.entries({ steps, calls, tokens })) checkCount(limit, value);
@@ -86,9 +85,9 @@ export function loopBudget(agent: Budgeted): AgentBudget {
   }
   const unpriced = [
     ...agent.models.flatMap((model) => (priceOf(pricing, model) === undefined ? [nameOf(model)] : [])),
-    ...agent.called.flatMap(({ loop }) => loop?.budget?.unpriced ?? []),
+    ...agent.called.flatMap((one) => budgetOf(one)?.unpriced ?? []),
   ];
-  for (const model of usd === undefined ? [] : agent.models) checkPrice(model);
+  if (usd !== undefined) checkPrices(agent.models);
   if (usd !== undefined && unpriced.length > 0) {
     throw fault(
       `has a budget in usd, which its sub-agents share, and there is no price for "${unpriced.join('", "')}"; add it to the pricing of the sub-agent that asks it`,
@@ -99,6 +98,9 @@ export function loopBudget(agent: Budgeted): AgentBudget {
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 0)) {
       throw fault(`has budget.${limit}: ${String(value)}; it is a whole number from 0`);
     }
+  }
+  function checkPrices(models: readonly LanguageModel[]): void {
+    for (const model of models) checkPrice(model);
   }
   function checkPrice(model: LanguageModel): void {
     const name = nameOf(model);
@@ -136,8 +138,7 @@ export function loopBudget(agent: Budgeted): AgentBudget {
       ...(perTool !== undefined && { perTool: byName(perTool) }),
     },
     toolName,
-    reserve: ({ run, before, path, left }) => boundOf(agent.asks(run, before, path), left),
-    boundOf,
+    ...{ boundOf, checkPrices },
   };
 }
 
@@ -145,9 +146,9 @@ function nameOf({ provider, modelId }: LanguageModel): string {
   return `${provider}/${modelId}`;
 }
 
-/** Whether an agent, or one that it calls, has a tool. */
+/** Whether an agent, or one that it calls, has a tool, or may: what code of its own calls is known when it does. */
 function hasTool({ loop }: Agent, name: string): boolean {
-  if (loop === undefined) return false;
+  if (loop === undefined) return true;
   return loop.tool(name) !== undefined || loop.tools.some((tool) => isAgentTool(tool) && hasTool(tool.agent, name));
 }
 

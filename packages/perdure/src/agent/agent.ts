@@ -8,7 +8,7 @@ import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { registry, type ToolRegistry } from "../tool/registry.ts";
 import type { ToolSource } from "../tool/tool-source.ts";
-import type { BudgetDefinition } from "./agent-budget.ts";
+import { agentBudget, type BudgetDefinition } from "./agent-budget.ts";
 import { loopOverSources } from "./changing-tools.ts";
 import type { Compaction } from "./compaction.ts";
 import { AgentDefinitionError } from "./definition-error.ts";
@@ -50,7 +50,7 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`, `budget`, `pricing`; `output`: the schema of a structured answer; `compaction`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`
+ * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`, `budget`, `pricing`; `output`: the schema of a structured answer; `compaction`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`, with `budget` and `pricing` for what it does through its context
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
 export function agent<S = Json, O = unknown>(definition: ModelAgentDefinition<S, O>): LoopAgent<S, O>;
@@ -70,6 +70,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
       `agent "${name}" has ${setting}: ${JSON.stringify(arrival)}; it is "refuse", "queue" or "cancel-and-go"`,
     );
   }
+  const fault = (what: string): Error => new AgentDefinitionError(`agent "${name}" ${what}`);
   if ("model" in definition) {
     const {
       model,
@@ -90,10 +91,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
     const asked = readModelOptions({ model, fallbacks, maxRetries, timeouts }, `agent "${name}"`);
     const sources = tools.filter(isSource);
     const own = registry(tools.filter(isKnown));
-    const budgeted = {
-      ...{ budget, pricing, countTokens, mayHaveOtherTools: sources.length > 0 },
-      fault: (what: string): Error => new AgentDefinitionError(`agent "${name}" ${what}`),
-    };
+    const budgeted = { budget, pricing, countTokens, mayHaveOtherTools: sources.length > 0, fault };
     const output = readOutput(name, model, common.output, { mode: outputMode, repairs: outputRepairs });
     if (compaction !== undefined) checkCompaction(name, compaction);
     const loopOver = (known: ToolRegistry) => {
@@ -112,8 +110,15 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
   if (typeof definition.run !== "function") {
     throw new AgentDefinitionError(`agent "${name}" has neither a model nor a run(ctx); give it one of them`);
   }
+  const { budget, pricing, countTokens, ...common } = definition;
+  const limited = agentBudget({
+    ...{ budget, pricing, countTokens, fault },
+    // What its code asks and calls is known when it does.
+    ...{ models: [], mayHaveOtherTools: true, toolName: () => undefined },
+    called: common.agents ?? [],
+  });
   // What the context has more than the runtime gives it, `loopModels` gives it.
-  return Object.freeze({ ...definition, models: loopModels(name) }) as BodyAgent<S>;
+  return Object.freeze({ ...common, models: loopModels(name, limited) }) as BodyAgent<S>;
 }
 
 function isSource(tool: ToolDefinition | DynTool | ToolSource): tool is ToolSource {

@@ -4,6 +4,7 @@ import type { Agent, BodyAgent } from "../runtime/agent-definition.ts";
 import type { CallOptions, DurableContext } from "../runtime/loop-context.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
+import type { BudgetDefinition } from "./agent-budget.ts";
 import type { ModelOptions } from "./model-options.ts";
 import type { FinishReason, ModelAnswer, ModelOutput } from "./model-output.ts";
 import type { CallSettings } from "./model-port.ts";
@@ -75,6 +76,8 @@ export interface LoopContext<S = Json> extends DurableContext<S, LoopContext<S>>
 }
 
 /** An agent whose loop is code of the user's own. */
-export interface LoopDefinition<S> extends Omit<BodyAgent<S>, "run" | "loop" | "models" | "instrument"> {
+export interface LoopDefinition<S>
+  extends Omit<BodyAgent<S>, "run" | "loop" | "models" | "instrument">,
+    BudgetDefinition {
   run(ctx: LoopContext<S>): Promise<unknown>;
 }

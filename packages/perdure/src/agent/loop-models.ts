@@ -4,7 +4,9 @@ import type { Message } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Agent, AgentTool, LoopModels, PreparedModel } from "../runtime/agent-definition.ts";
 import { sha256 } from "../runtime/hash.ts";
+import { modelToAsk } from "../runtime/model-retry.ts";
 import { registry } from "../tool/registry.ts";
+import type { AgentBudget } from "./agent-budget.ts";
 import { agentTool } from "./agent-tool.ts";
 import { AgentDefinitionError } from "./definition-error.ts";
 import type { ModelCallOptions, ModelTurn } from "./loop-context.ts";
@@ -12,12 +14,12 @@ import { callModel } from "./model-call.ts";
 import { unusableEnd } from "./model-end.ts";
 import { readModelOptions } from "./model-options.ts";
 import { readModelOutput } from "./model-output.ts";
-import type { LanguageModel, ModelTool } from "./model-port.ts";
+import type { LanguageModel, ModelTool, Prompt } from "./model-port.ts";
 import { type ToolResult, type Turn, toPrompt } from "./prompt.ts";
 
 /** @param agent - how errors name it */
-export function loopModels(agent: string): LoopModels {
-  return { prepare: (options) => prepare(agent, options as ModelCallOptions), toolOf };
+export function loopModels(agent: string, budget: AgentBudget): LoopModels {
+  return { budget, prepare: (options) => prepare(agent, budget, options as ModelCallOptions), toolOf };
 }
 
 const tools = new WeakMap<Agent, AgentTool>();
@@ -29,7 +31,7 @@ function toolOf(agent: Agent): AgentTool {
   return known;
 }
 
-function prepare(agent: string, options: ModelCallOptions): PreparedModel {
+function prepare(agent: string, budget: AgentBudget, options: ModelCallOptions): PreparedModel {
   const whose = `ctx.model() of agent "${agent}"`;
   const { instructions = "", settings = {} } = options;
   const { models, attempts, timeouts } = readModelOptions(options, whose);
@@ -39,10 +41,13 @@ function prepare(agent: string, options: ModelCallOptions): PreparedModel {
   const own = registry(options.tools ?? []);
   const tools = [...own].map(({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }));
   const turns = turnsOf(options);
+  const policy = { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts };
+  const modelAt = (index: number): LanguageModel => models[index] ?? (models[0] as LanguageModel);
+  const promptOf = (): Prompt => toPrompt({ instructions, turns });
   return {
+    checkPrices: () => budget.checkPrices(models),
     ask: (path) => ({
-      path,
-      policy: { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts },
+      ...{ path, policy },
       started: ({ head }) => ({
         ...{ kind: "step.started", path, step: "model", name: "model", effect: "read", contract: null },
         input: {
@@ -55,10 +60,16 @@ function prepare(agent: string, options: ModelCallOptions): PreparedModel {
           },
         },
       }),
-      async call({ model: index, signal, emit }) {
-        const asked = models[index] ?? (models[0] as LanguageModel);
-        const prompt = toPrompt({ instructions, turns });
-        const answer = await callModel({ model: asked, prompt, tools, settings, timeouts, signal }, emit);
+      reserve(step, left) {
+        const { maxOutputTokens } = settings;
+        const model = modelAt(modelToAsk(step, policy));
+        return budget.boundOf({ model, prompt: promptOf(), tools, maxOutputTokens }, left);
+      },
+      async call({ model: index, maxOutputTokens, signal, emit }) {
+        const asked = modelAt(index);
+        const bounded = { ...settings, ...(maxOutputTokens !== undefined && { maxOutputTokens }) };
+        const request = { model: asked, prompt: promptOf(), tools, settings: bounded, timeouts, signal };
+        const answer = await callModel(request, emit);
         const unusable = unusableEnd(asked, answer, index === models.length - 1);
         if (unusable !== undefined) throw unusable;
         const { usage, ...output } = answer;

@@ -18,10 +18,11 @@ import {
   type Next,
   type OwnStep,
 } from "../runtime/agent-definition.ts";
+import type { LoopBudget } from "../runtime/budget.ts";
 import { BUDGET_EXCEEDED } from "../runtime/budget-question.ts";
 import { modelToAsk } from "../runtime/model-retry.ts";
 import type { ToolRegistry } from "../tool/registry.ts";
-import { type Budgeted, loopBudget } from "./agent-budget.ts";
+import { agentBudget, type Budgeted } from "./agent-budget.ts";
 import { type Compaction, Compactor, type Conversation, conversationOf, isModel } from "./compaction.ts";
 import { estimateTokens } from "./estimate-tokens.ts";
 import { callModel } from "./model-call.ts";
@@ -40,7 +41,7 @@ export interface LoopOptions {
   /** How often each model is asked for one answer, at most. */
   readonly attempts: number;
   readonly timeouts: ModelTimeouts;
-  readonly budgeted: Omit<Budgeted, "models" | "called" | "toolName" | "asks">;
+  readonly budgeted: Omit<Budgeted, "models" | "called" | "toolName">;
   readonly output?: StructuredOutput | undefined;
   readonly compaction?: Compaction | undefined;
 }
@@ -82,23 +83,27 @@ export function builtInLoop(options: LoopOptions): Loop {
     const given = settings({ stepNumber: Number(path) / 2, messages: run.messages });
     return toJson(withChoice(given), "settings of a model step");
   };
-  const budget = loopBudget({
+  const limited = agentBudget({
     ...{ ...budgeted, toolName: (name) => tools.get(name)?.name },
     called: [...tools].flatMap((tool) => (isAgentTool(tool) ? [tool.agent] : [])),
     models: [...models, ...(compaction !== undefined && isModel(compaction.by) ? [compaction.by] : [])],
-    asks(run, before, path) {
+  });
+  const budget: LoopBudget = {
+    ...limited,
+    reserve({ run, before, path, left }) {
       const step = run.steps.get(path);
       const asked = asks({ run, before, settings: recordedSettings(step) ?? settingsOf(run, path) });
       const model = models[modelToAsk(step, policy)] ?? (models[0] as LanguageModel);
       // The schema of a structured answer is read as another tool's would be.
       const answers = structured?.mode === "json" ? [structured.tool] : [];
-      return { ...asked, model, tools: [...asked.tools, ...answers], maxOutputTokens: asked.settings.maxOutputTokens };
+      const { maxOutputTokens } = asked.settings;
+      return limited.boundOf({ ...asked, model, tools: [...asked.tools, ...answers], maxOutputTokens }, left);
     },
-  });
+  };
   const compactor =
     compaction &&
     new Compactor({
-      ...{ ...compaction, model: models[0] as LanguageModel, converse, boundOf: budget.boundOf },
+      ...{ ...compaction, model: models[0] as LanguageModel, converse, boundOf: limited.boundOf },
       sizeOf(turns, run) {
         const asked = offered(turns, run);
         return estimateTokens(asked.prompt) + estimateTokens(asked.tools as unknown as Json);

@@ -5,7 +5,7 @@ import { editedArguments } from "../log/tool-result.ts";
 import type { UserMessage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import { type Agent, type AgentTool, isAgentTool, type LoopCall } from "./agent-definition.ts";
-import { turnOf } from "./agent-turn.ts";
+import { sideBySide, turnOf } from "./agent-turn.ts";
 import { recordedError } from "./attempt-outcome.ts";
 import { BudgetGate } from "./budget.ts";
 import { startedEntries } from "./call-entries.ts";
@@ -60,10 +60,10 @@ export class AgentCalls implements ChildRules {
       now,
     } = this.options;
     const { state } = this.session;
-    const next = loop.next(state, before);
     const gate = BudgetGate.of(state, loop.budget, { at: now(), live: new Set(), before });
-    if (gate === null || next.next !== "calls") return "unlimited";
-    return gate.allot(call.name, turnOf(state, loop, { call, calls: next.calls })) ?? "nothing";
+    if (gate === null) return "unlimited";
+    const turn = turnOf(state, loop, call, sideBySide(loop.next(state, before)));
+    return gate.allot(call.name, turn) ?? "nothing";
   }
 
   agentOf({ name, path }: ChildStep): Agent | undefined {

@@ -2,14 +2,14 @@ import type { AgentCapabilities } from "@ag-ui/core";
 import type { Transformer } from "../emit/types.ts";
 import type { Interrupt, NewEntry } from "../log/entries.ts";
 import type { AskedOfModel } from "../log/fixture.ts";
-import type { RunState } from "../log/fold.ts";
+import type { RunState, StepState } from "../log/fold.ts";
 import type { Reserved } from "../log/spent.ts";
 import type { Message, TokenUsage, UserMessage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Schema } from "../protocol/schema.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
-import type { Left, LoopBudget } from "./budget.ts";
+import type { Left, LoopBudget, RunBudget } from "./budget.ts";
 import type { LoopContext } from "./loop-context.ts";
 import type { ModelEmitter } from "./model-emitter.ts";
 import type { ModelPolicy } from "./model-retry.ts";
@@ -78,6 +78,10 @@ export interface LoopAgent<S = unknown, O = unknown> extends AgentCommon<S> {
 
 /** An agent as the runtime needs it. */
 export type Agent<S = unknown> = BodyAgent<S> | LoopAgent<S>;
+
+export function budgetOf(agent: Agent): RunBudget | undefined {
+  return agent.loop === undefined ? agent.models?.budget : (agent.loop.budget ?? undefined);
+}
 
 /** A tool whose calls are runs of an agent. The driver begins those and follows them; its `callJson` is never called. */
 export interface AgentTool extends DynTool {
@@ -172,18 +176,23 @@ export interface ModelAsk {
   prepare?(signal: AbortSignal): Promise<void>;
   /** Its first entry. */
   started(run: RunState): NewEntry;
+  /** Pure: the upper bound of the next attempt, within what is left where that is possible. For code of a custom loop. */
+  reserve?(step: StepState | undefined, left: Left): Reserved;
   /** Asks one of the policy's models. @throws `ModelError` for what the model fails with */
   call(request: {
     readonly run: RunState;
     /** The index of the model. */
     readonly model: number;
+    /** The most that it may answer, under a budget. Tokens. */
+    readonly maxOutputTokens?: number;
     readonly signal: AbortSignal;
     readonly emit: ModelEmitter;
   }): Promise<{ readonly output: Json; readonly usage: readonly TokenUsage[] }>;
 }
 
-/** What asks models for the code of a custom loop. `agent()` makes it. */
+/** What asks models for the code of a custom loop, within its budget. `agent()` makes it. */
 export interface LoopModels {
+  readonly budget: RunBudget;
   /**
    * @param options - as the code gave them
    * @throws `AgentDefinitionError` when they cannot be asked
@@ -195,6 +204,8 @@ export interface LoopModels {
 
 export interface PreparedModel {
   ask(path: Path): ModelAsk;
+  /** Asked for under a budget of dollars. @throws `AgentDefinitionError` that names a model without a price */
+  checkPrices(): void;
   /** What the code gets, with the calls in it. */
   read(output: Json, usage: readonly TokenUsage[]): { readonly turn: unknown; readonly calls: readonly ReadCall[] };
 }

@@ -7,10 +7,12 @@ import type { LegOutcome, NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
-import type { Path } from "../protocol/words.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
+import { stopOf } from "./body-budget.ts";
 import { questionOf } from "./body-questions.ts";
 import { leftToClient } from "./body-record.ts";
 import type { Terminal } from "./body-stream.ts";
+import { BUDGET_EXCEEDED, budgetExceeded } from "./budget-question.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { openClientCalls } from "./intake.ts";
 import { ABANDONED } from "./interrupts.ts";
@@ -27,6 +29,11 @@ export interface BodyEnd {
 /** @param asked - the questions that its leg ends with */
 export function bodyEnd(session: DriveSession, terminal: Terminal, asked: readonly WireInterrupt[]): BodyEnd {
   const usage = usageOf(session, terminal);
+  const stop = stopOf(session.state);
+  // Who stops a run waits for nothing more of it; what its code makes of that by itself stands.
+  if (stop !== undefined && isOfStop(terminal)) {
+    return finish(session, { type: "error", error: budgetExceeded(stop.question) }, "failed", usage);
+  }
   if (terminal.type === "RUN_ERROR") {
     const error = { code: terminal.code ?? "INTERNAL", message: terminal.message };
     return finish(session, { type: "error", error }, "failed", usage);
@@ -51,10 +58,16 @@ export function bodyEnd(session: DriveSession, terminal: Terminal, asked: readon
   }
 }
 
+function isOfStop(terminal: Terminal): boolean {
+  if (terminal.type === "RUN_ERROR") return terminal.code === BUDGET_EXCEEDED;
+  const { outcome } = terminal;
+  return outcome?.type === "interrupt" || (outcome?.type === "success" && outcome.pendingToolCallIds !== undefined);
+}
+
 /** The end of a run whose code cannot end it as it wanted. */
-export function failedEnd(session: DriveSession, error: { readonly code: string; readonly message: string }): BodyEnd {
-  const { code, message } = error;
-  return finish(session, { type: "error", error: { code, message } }, "failed", session.legUsage());
+export function failedEnd(session: DriveSession, { code, message, data }: RecordedError): BodyEnd {
+  const error = { code, message, ...(data !== undefined && { data }) };
+  return finish(session, { type: "error", error }, "failed", session.legUsage());
 }
 
 /** The end of a run that was cancelled, or given up, and whose code has nothing to say about it. */

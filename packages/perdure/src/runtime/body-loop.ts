@@ -7,6 +7,7 @@
  * C2. A driver that lets go of the run lets go of the code: its promises stay open, and nothing of it leaves any more.
  * C3. Code that does something else than it did stops there. Nothing of it counts but what was recorded, and an operator is asked.
  * C4. After a cancel what the code waits for rejects; it may say last words for a while, and begins nothing.
+ * C5. That its run is stopped at its budget the code hears at its place among the outcomes, also when it is run again; how it ends then is its own.
  */
 import { publicError, RunInterrupted } from "../emit/errors.ts";
 import { Leg, type LegEnd } from "../emit/leg.ts";
@@ -21,6 +22,7 @@ import type { ToolDefinition } from "../tool/definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { erase } from "../tool/erase.ts";
 import type { BodyAgent, Loop, LoopCall, LoopModels, ModelAsk, Next } from "./agent-definition.ts";
+import { bodyBudget, checkPrices, isLeft, type Stop, stopOf } from "./body-budget.ts";
 import { BodyQuestions } from "./body-questions.ts";
 import {
   type BodyRecord,
@@ -35,10 +37,12 @@ import { inputOf, principalOf } from "./body-request.ts";
 import { BodyState } from "./body-state.ts";
 import { differenceOfMissing, isAwaited, recordedCall, unfinishedCalls } from "./body-steps.ts";
 import { BodyStream, type Terminal } from "./body-stream.ts";
+import type { LoopBudget } from "./budget.ts";
+import { budgetExceeded } from "./budget-question.ts";
 import { StepNotAwaited, watchLoop } from "./development.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
-import { Diverged, InputChanged, NeedsStore, RaceLost } from "./loop-errors.ts";
+import { BudgetExceeded, Diverged, InputChanged, NeedsStore, RaceLost } from "./loop-errors.ts";
 import { type LoopHost, operationsOf, type Want } from "./loop-operations.ts";
 import { placeInCode } from "./place-in-code.ts";
 import { Strands } from "./strands.ts";
@@ -54,6 +58,7 @@ export class BodyLoop implements Loop, LoopHost {
   readonly tools: readonly DynTool[] = [];
   readonly describes = { instructions: "", tools: [], settings: {} };
   readonly models = { models: [], attempts: 1 };
+  readonly budget: LoopBudget;
   readonly strands = new Strands(() => this.#session.wake());
   readonly #options: DriverOptions<BodyAgent>;
   readonly #session: DriveSession;
@@ -81,6 +86,8 @@ export class BodyLoop implements Loop, LoopHost {
   #divergedAt = "";
   #isStirred = false;
   #isCancelled = false;
+  /** The code has heard of it. */
+  #stopped: BudgetExceeded | undefined;
   /** A cancelled run waits no longer for its code. */
   #isGivenUp = false;
   #lastWords: ReturnType<typeof setTimeout> | undefined;
@@ -88,6 +95,7 @@ export class BodyLoop implements Loop, LoopHost {
   constructor(options: DriverOptions<BodyAgent>, session: DriveSession) {
     this.#options = options;
     this.#session = session;
+    this.budget = bodyBudget(options.agent, this);
   }
 
   // ── What the driver asks
@@ -98,11 +106,12 @@ export class BodyLoop implements Loop, LoopHost {
 
   next(run: RunState): Next {
     const idle = { next: "steps", models: [], calls: [], isBusy: false, isOver: false } as const;
-    if (this.#diverged !== undefined) return idle;
-    if (this.#leg === undefined) return run.cancelled ? { ...idle, calls: unfinishedCalls(run) } : idle;
+    if (this.#diverged !== undefined || this.#leg === undefined)
+      return run.cancelled ? { ...idle, calls: unfinishedCalls(run) } : idle;
     const all = [...this.#wants.values()];
     // What the code makes of the last news may still decide a race, and what it lost is not to be begun.
-    const wants = this.#isStirred ? all.filter(({ call }) => run.steps.has(call.path)) : all;
+    const isHeld = this.#isStirred || this.#unheardStop(run) !== undefined;
+    const wants = isHeld ? all.filter(({ call }) => run.steps.has(call.path)) : all;
     const lost = [...this.#lost.values()].filter(({ path }) => run.steps.get(path)?.finished === undefined);
     const wanted = [...wants.filter(({ kind }) => kind !== "model").map(({ call }) => call), ...lost];
     const calls = run.cancelled ? [...wanted, ...unfinishedCalls(run, this.#wants)] : wanted;
@@ -152,7 +161,8 @@ export class BodyLoop implements Loop, LoopHost {
   /** Whether the code has to be run, from the top, before anything can be decided. */
   get isDue(): boolean {
     const { state } = this.#session;
-    if (this.#leg !== undefined || state.finished !== null || state.cancelled) return false;
+    const isOver = state.finished !== null || (state.cancelled && stopOf(state) === undefined);
+    if (this.#leg !== undefined || isOver) return false;
     return !endedItself(state);
   }
 
@@ -183,11 +193,23 @@ export class BodyLoop implements Loop, LoopHost {
   attend(): void {
     const { state } = this.#session;
     if (this.#leg === undefined || this.#diverged !== undefined) return;
-    if (state.cancelled && !this.#isCancelled) this.#cancel(state);
+    if (state.cancelled && stopOf(state) === undefined && !this.#isCancelled) this.#cancel(state);
+    if (this.#stopped !== undefined) this.#refuseLeft(state, this.#stopped);
     this.#hand(state);
-    if (this.#isStirred) return;
+    if (!this.#isStirred) this.#tell(state);
+  }
+
+  /** The code, of what comes next. */
+  #tell(state: RunState): void {
     while (this.#due[0] !== undefined && this.#isLost(this.#due[0].path)) this.#due.shift();
     const [due] = this.#due;
+    const first = due === undefined ? this.#firstEnded(state) : undefined;
+    const unheard = this.#unheardStop(state);
+    const isNext = unheard !== undefined && unheard.seq < ((due ?? first)?.seq ?? Number.POSITIVE_INFINITY);
+    if (isNext) {
+      this.#stop(state, unheard);
+      return;
+    }
     if (due !== undefined) {
       const want = this.#wants.get(due.path);
       if (want !== undefined) {
@@ -196,16 +218,19 @@ export class BodyLoop implements Loop, LoopHost {
       } else if (!this.#isRunning) this.#notAsked(state, due.path);
       return;
     }
-    const first = [...this.#wants.values()]
-      .flatMap((want) => {
-        const seq = state.steps.get(want.call.path)?.finished?.seq;
-        return seq === undefined ? [] : [{ want, seq }];
-      })
-      .reduce<{ want: Want; seq: number } | undefined>((a, b) => (a === undefined || b.seq < a.seq ? b : a), undefined);
     if (first !== undefined) {
       const { path } = first.want.call;
       this.#deliver(first.want, state, this.#session.committedWith.get(path) ?? state.committed);
     }
+  }
+
+  #firstEnded({ steps }: RunState): { readonly want: Want; readonly seq: number } | undefined {
+    return [...this.#wants.values()]
+      .flatMap((want) => {
+        const seq = steps.get(want.call.path)?.finished?.seq;
+        return seq === undefined ? [] : [{ want, seq }];
+      })
+      .reduce<{ want: Want; seq: number } | undefined>((a, b) => (a === undefined || b.seq < a.seq ? b : a), undefined);
   }
 
   /** Steps that nobody waits for any more. */
@@ -247,7 +272,7 @@ export class BodyLoop implements Loop, LoopHost {
     const [leg, stream] = [this.#leg, this.#stream];
     if (leg === undefined || stream === undefined) return undefined;
     try {
-      leg.end(state.cancelled ? { type: "cancelled" } : (this.#outcome ?? { type: "cancelled" }));
+      leg.end(this.#ending(state));
     } catch (error) {
       this.#report(error);
     }
@@ -255,6 +280,14 @@ export class BodyLoop implements Loop, LoopHost {
     const { terminal } = stream;
     if (this.#diverged !== undefined || terminal === undefined) return undefined;
     return { terminal, asked: leg.interrupts };
+  }
+
+  #ending(run: RunState): LegEnd {
+    const stop = stopOf(run);
+    if (stop === undefined && run.cancelled) return { type: "cancelled" };
+    if (this.#outcome !== undefined || stop === undefined) return this.#outcome ?? { type: "cancelled" };
+    const { code, message } = budgetExceeded(stop.question);
+    return { type: "error", error: { code, message } };
   }
 
   /** C2. */
@@ -293,6 +326,8 @@ export class BodyLoop implements Loop, LoopHost {
     this.#asked.add(path);
     if (this.#options.development) this.#begunAt.set(path, placeInCode());
     const step = this.#session.state.steps.get(path);
+    if (step === undefined && this.#stopped !== undefined) throw this.#stopped;
+    checkPrices(want, this.#session.state, this.budget);
     const wanted = { path, kind, name: call.name, effect: tool?.effect ?? "read", input: call.input };
     const difference = step === undefined ? undefined : stepDifference(step, wanted);
     let known = call;
@@ -442,7 +477,7 @@ export class BodyLoop implements Loop, LoopHost {
     void body()
       .catch((error: unknown): LegEnd => {
         const isItsOwn = !(leg.isOver || this.#isCancelled) || !(error instanceof RunInterrupted);
-        if (isItsOwn && this.#diverged === undefined) this.#report(error);
+        if (isItsOwn && error !== this.#stopped && this.#diverged === undefined) this.#report(error);
         return { type: "error", error: publicError(error) };
       })
       .then((outcome) => this.#ended(outcome));
@@ -488,7 +523,9 @@ export class BodyLoop implements Loop, LoopHost {
     this.#byPath.delete(path);
     this.strands.resume(want.strand);
     if (this.#isCancelled && finished.status !== "ok") want.failed(this.#cancelled());
+    else if (this.#stopped !== undefined && finished.status === "cancelled") want.failed(this.#stopped);
     else want.ended(finished);
+    if (this.#stopped !== undefined) this.#limitLastWords();
     this.#stir();
   }
 
@@ -528,12 +565,42 @@ export class BodyLoop implements Loop, LoopHost {
       want.failed(this.#cancelled());
     }
     if (!isWaiting) this.#isGivenUp = true;
+    this.#limitLastWords();
+    this.#stir();
+  }
+
+  /** That the run is stopped, where the code has not come to it yet. */
+  #unheardStop(run: RunState): Stop | undefined {
+    return this.#stopped === undefined ? stopOf(run) : undefined;
+  }
+
+  /** C5. */
+  #stop(run: RunState, { question }: Stop): void {
+    this.#stopped = new BudgetExceeded(question);
+    this.#refuseLeft(run, this.#stopped);
+    this.#limitLastWords();
+    this.#stir();
+  }
+
+  #refuseLeft(run: RunState, stopped: BudgetExceeded): void {
+    for (const [path, want] of this.#wants) {
+      if (!isLeft(want, run)) continue;
+      this.#wants.delete(path);
+      this.strands.resume(want.strand);
+      want.failed(stopped);
+      this.#stir();
+    }
+  }
+
+  /** From now on: code that is stopped may still wait for a write that ends. */
+  #limitLastWords(): void {
+    clearTimeout(this.#lastWords);
     this.#lastWords = setTimeout(() => {
+      if (this.#stopped !== undefined && this.#wants.size > 0) return;
       this.#isGivenUp = true;
       this.#session.wake();
     }, LAST_WORDS);
     this.#lastWords.unref();
-    this.#stir();
   }
 
   #cancelled(): RunInterrupted {

@@ -31,7 +31,7 @@ export function budgetQuestion(
     ...{ kind: "budget", reason: "perdure:budget", argsHash: null, audience, expiresAt: null },
     message: `The budget of this run leaves no room for what comes next: ${short.map(sentence).join("; ")}. Raise it, or stop the run.`,
     schema: answerSchemaOf(short),
-    metadata: { limits: short.map(shown) },
+    metadata: { limits: short.map(shown) as unknown as Json },
   };
 }
 
@@ -49,17 +49,22 @@ export function shortagesOf({ metadata }: Interrupt): readonly Shortage[] {
 
 /** Why the run has failed that a human has stopped. */
 export function budgetExceeded(question: Interrupt): RecordedError {
-  const limits = shortagesOf(question);
-  const said = limits.map(sentence).join("; ");
+  const said = shortagesOf(question).map(sentence).join("; ");
   return {
     code: BUDGET_EXCEEDED,
     message: `The run was stopped at its budget: ${said}.`,
-    data: { limits: limits.map(shown) },
+    data: { limits: shownShortages(question) as unknown as Json },
   };
 }
 
-/** As people write it. */
-function shown({ limit, tool, used, allowed, reserved }: Shortage): Json {
+/** A {@link Shortage} as people write it: `usd` in dollars. */
+export type ShownShortage = Shortage;
+
+export function shownShortages(question: Interrupt): readonly ShownShortage[] {
+  return shortagesOf(question).map(shown);
+}
+
+function shown({ limit, tool, used, allowed, reserved }: Shortage): ShownShortage {
   const as = (n: number): number => (limit === "usd" ? n / NANO : n);
   return { limit, ...(tool !== undefined && { tool }), used: as(used), allowed: as(allowed), reserved: as(reserved) };
 }

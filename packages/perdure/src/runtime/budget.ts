@@ -22,8 +22,8 @@ export interface Left {
   readonly usd: number | null;
 }
 
-/** What a run of an agent may use, and what its model calls may. */
-export interface LoopBudget {
+/** What a run of an agent may use. */
+export interface RunBudget {
   /** The agent's own. None: its runs are bound by what their callers allot to them. */
   readonly limits: Amounts;
   /** The models whose price is not known, of this agent and of all that it calls. */
@@ -32,6 +32,10 @@ export interface LoopBudget {
   toolName(name: string): string;
   /** The scope that whoever answers its questions needs, beside `answer`. */
   readonly audience: string | null;
+}
+
+/** The same, as the driver of a run needs it: with what its model calls may use. */
+export interface LoopBudget extends RunBudget {
   /** Pure: the upper bound of the model call that comes next at `path`, within what is left where that is possible. */
   reserve(call: {
     readonly run: RunState;
@@ -62,7 +66,7 @@ export interface Pass {
   readonly may: "begin" | "wait" | "ask";
 }
 
-const WAIT: Pass = { may: "wait" };
+const NO_CHARGE: Charge = { tokens: 0, usd: 0 };
 const BEGIN: Pass = { may: "begin" };
 
 /** Made for one decision: it knows what it has let through. */
@@ -71,9 +75,12 @@ export class BudgetGate {
   readonly #budget: LoopBudget;
   readonly #now: GateNow;
   readonly #limits: Amounts;
-  readonly #spent: Spent;
+  /** What model calls that were let through may use counts as reserved. */
+  #spent: Spent;
   readonly #short = new Map<string, Shortage>();
+  /** The tools of the calls that were let through. */
   readonly #let: string[] = [];
+  #holds = false;
 
   /** @returns null where nothing is limited */
   static of(run: RunState, budget: LoopBudget | null | undefined, now: GateNow): BudgetGate | null {
@@ -99,9 +106,24 @@ export class BudgetGate {
     if (isNew && steps !== undefined && this.#spent.steps >= steps) {
       short.push({ limit: "steps", used: this.#spent.steps, allowed: steps, reserved: 1 });
     }
-    return this.#asking(short, (left) =>
+    const isHeld = isNew && steps !== undefined && this.#spent.steps + this.#spent.reserved.steps >= steps;
+    if (short.length === 0 && isHeld) return this.#wait();
+    const pass = this.#asking(short, (left) =>
       this.#budget.reserve({ run: this.#run, before: this.#now.before ?? [], path, left }),
     );
+    if (pass.may === "begin") this.#grant(isNew, pass.reserved);
+    return pass;
+  }
+
+  /** The next decision finds in the log what begins now; what else begins with it has to leave it that. */
+  #grant(isStep: boolean, bound: Reserved | undefined): void {
+    const { tokens, usd } = bound === undefined ? NO_CHARGE : chargeOf(bound);
+    const { reserved } = this.#spent;
+    const steps = reserved.steps + (isStep ? 1 : 0);
+    this.#spent = {
+      ...this.#spent,
+      reserved: { ...reserved, steps, tokens: reserved.tokens + tokens, usd: reserved.usd + usd },
+    };
   }
 
   /** A step of the loop's own, which may ask a model. */
@@ -111,14 +133,16 @@ export class BudgetGate {
 
   #asking(short: Shortage[], reserve: ((left: Left) => Reserved) | undefined): Pass & ModelBound {
     const { tokens, usd, time } = this.#limits;
-    const deadline = time === undefined ? {} : { deadline: this.#now.at + time - this.#spent.time };
+    if (short.length === 0 && this.#isTimeTaken) return this.#wait();
+    const ends = (limit: number): number => this.#now.at + limit - this.#spent.time - this.#spent.reserved.time;
+    const deadline = time === undefined ? {} : { deadline: ends(time) };
     const isFree = tokens === undefined && usd === undefined;
     if (isFree || reserve === undefined) return { ...this.#passOrAsk(short), ...deadline };
     short.push(...this.#overrun());
     const reserved = reserve(this.#left());
     const beyond = this.#beyond(chargeOf(reserved));
     // What others reserve they may give back.
-    if (beyond.length > 0 && this.#spent.reserved.tokens > 0) return WAIT;
+    if (beyond.length > 0 && this.#spent.reserved.tokens + this.#spent.reserved.usd > 0) return this.#wait();
     short.push(...beyond);
     return { ...this.#passOrAsk(short), ...deadline, reserved };
   }
@@ -134,13 +158,14 @@ export class BudgetGate {
   child(path: Path, name: string, turn: Turn): Pass {
     const pass = this.#call(path, name);
     if (pass.may === "begin" && this.#spent.isOverrun) return this.#passOrAsk(this.#overrun());
-    if (pass.may !== "begin" || isRoom(this.#share(name, turn))) {
+    const share = this.#share(name, turn);
+    if (pass.may !== "begin" || isRoom(share)) {
       if (pass.may === "begin") this.#let.push(this.#budget.toolName(name));
       return pass;
     }
     const { steps, tokens, usd, time } = this.#spent.reserved;
-    if (steps + tokens + usd + time > 0) return WAIT;
-    return this.#passOrAsk(this.#exhausted());
+    if (steps + tokens + usd + time > 0) return this.#wait();
+    return this.#passOrAsk(this.#exhausted(share, turn));
   }
 
   /** What a child may use that begins now; undefined where that is nothing. */
@@ -160,7 +185,7 @@ export class BudgetGate {
     const tool = this.#budget.toolName(name);
     const short: Shortage[] = [...this.#timeShort()];
     const isNew = (this.#run.steps.get(path)?.attempts.length ?? 0) === 0;
-    if (short.length === 0 && this.#isTimeTaken) return WAIT;
+    if (short.length === 0 && this.#isTimeTaken) return this.#wait();
     if (!isNew) return this.#passOrAsk(short);
     // A call that is live has perhaps not begun yet, and may never.
     const pending = this.#pending();
@@ -176,12 +201,18 @@ export class BudgetGate {
     const isHeld =
       (calls !== undefined && this.#spent.calls + this.#spent.reserved.calls + pending.length >= calls) ||
       (own !== undefined && used + reserved + pending.filter((name) => name === tool || name === ANY).length >= own);
-    return isHeld ? WAIT : BEGIN;
+    return isHeld ? this.#wait() : BEGIN;
   }
 
-  /** Finding out what became of an attempt, behind which the next one follows at once. */
-  again(): Pass {
-    return this.#passOrAsk(this.#timeShort());
+  /** What takes nothing but time: a step that code of a custom loop runs itself; finding out what became of an attempt, for the next one may follow at once. */
+  timed(): Pass {
+    const short = this.#timeShort();
+    return short.length === 0 && this.#isTimeTaken ? this.#wait() : this.#passOrAsk(short);
+  }
+
+  /** Whether something has to wait. */
+  get holds(): boolean {
+    return this.#holds;
   }
 
   /** The question to ask now; null where there is nothing to ask, or it is asked already. */
@@ -241,11 +272,14 @@ export class BudgetGate {
   }
 
   /** The limits that leave a child nothing to begin with. */
-  #exhausted(): Shortage[] {
+  #exhausted(share: Amounts, { children, hasTools }: Turn): Shortage[] {
+    const least = { steps: 1, tokens: children, usd: children, time: children + (hasTools ? 1 : 0) };
     return (["steps", "tokens", "usd", "time"] as const).flatMap((limit): Shortage[] => {
       const allowed = this.#limits[limit];
-      const used = this.#spent[limit];
-      return allowed === undefined || used + 1 <= allowed ? [] : [{ limit, used, allowed, reserved: 1 }];
+      const isRoomy = (share[limit] ?? 1) >= 1;
+      return allowed === undefined || isRoomy
+        ? []
+        : [{ limit, used: this.#spent[limit], allowed, reserved: least[limit] }];
     });
   }
 
@@ -270,7 +304,13 @@ export class BudgetGate {
 
   #passOrAsk(short: readonly Shortage[]): Pass {
     for (const one of short) this.#short.set(`${one.limit} ${one.tool ?? ""}`, one);
+    this.#holds ||= short.length > 0;
     return short.length === 0 ? BEGIN : { may: "ask" };
+  }
+
+  #wait(): Pass {
+    this.#holds = true;
+    return { may: "wait" };
   }
 }
 
@@ -278,22 +318,22 @@ export class BudgetGate {
 const ANY = "";
 
 /** What a run may use, before anything is added: its agent's limits, and what its parent has left to it. */
-export function limitsOf({ run }: Pick<RunState, "run">, budget: LoopBudget): Amounts {
+export function limitsOf({ run }: Pick<RunState, "run">, budget: RunBudget): Amounts {
   if (run.allotted === undefined) return budget.limits;
   const { perTool, ...limits } = run.allotted.limits;
   return lesser(budget.limits, perTool === undefined ? limits : { ...limits, perTool: byName(perTool, budget) });
 }
 
 /** The scope that whoever raises the limits of a run needs: its parent's, for it is that one's budget. */
-export function audienceOf({ run }: Pick<RunState, "run">, budget: LoopBudget): string | null {
+export function audienceOf({ run }: Pick<RunState, "run">, budget: RunBudget): string | null {
   return run.allotted?.audience ?? budget.audience;
 }
 
-function byName(perTool: NonNullable<Amounts["perTool"]>, budget: LoopBudget): NonNullable<Amounts["perTool"]> {
+function byName(perTool: NonNullable<Amounts["perTool"]>, budget: RunBudget): NonNullable<Amounts["perTool"]> {
   return Object.fromEntries(Object.entries(perTool).map(([tool, n]) => [budget.toolName(tool), n]));
 }
 
-function underNames<U extends Used>(spent: U, budget: LoopBudget): U {
+function underNames<U extends Used>(spent: U, budget: RunBudget): U {
   const perTool = new Map<string, number>();
   for (const [name, n] of spent.perTool) {
     const tool = budget.toolName(name);

@@ -3,6 +3,8 @@ import type { KeyWait } from "./keys.ts";
 
 /** What a driver has found out about calls, and does not ask again. */
 export interface CallNotes {
+  /** Its body runs: what it does may be half done from now on. */
+  begun(call: LoopCall): void;
   /** It may run: nobody has to approve it. */
   cleared(call: LoopCall): void;
   /** `reconcile` was asked, and did not say that it was applied. */

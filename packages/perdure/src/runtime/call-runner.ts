@@ -131,10 +131,15 @@ export class CallRunner {
     const timeout = timeLimit(Math.max(1, deadline - this.#options.now()));
     const stop = anyOf(signal, timeout.signal);
     const exit = new AttemptExit(session.outlet);
+    let hasBegun = false;
     const ctx = this.context(call, tool, { n, key }, draft, stop.signal, exit);
     try {
       const { begun } = await session.begin(() => {
         if (!session.isRunning(path, n)) return undefined;
+        // While its attempt became durable it was cancelled, or its time has run out.
+        signal.throwIfAborted();
+        hasBegun = true;
+        this.#note.begun(call);
         if (phase === "call") return tool.callJson(input, ctx);
         const reply = replyTo(session.state.steps.get(path));
         if (reply !== undefined && tool.goOnJson !== undefined) return tool.goOnJson(reply, input, ctx);
@@ -150,7 +155,7 @@ export class CallRunner {
     } catch (error) {
       if (session.signal.aborted) return;
       if (!this.#session.isRunning(path, n)) return this.#late(call);
-      this.#fail(call, tool, input, n, error);
+      this.#fail(call, tool, { input, n, applied: hasBegun ? appliedBy(tool, error) : "no" }, error);
       if (!(error instanceof TimedOut)) this.#options.writes.recorded(session.state.run.uid, path);
     } finally {
       exit.close();
@@ -250,7 +255,12 @@ export class CallRunner {
     session.showState(call.path);
   }
 
-  #fail(call: LoopCall, tool: DynTool, input: Json, n: number, error: unknown): void {
+  #fail(
+    call: LoopCall,
+    tool: DynTool,
+    { input, n, applied }: { readonly input: Json; readonly n: number; readonly applied: "no" | "unknown" },
+    error: unknown,
+  ): void {
     const session = this.#session;
     const { state } = session;
     session.drafts.drop(call.path);
@@ -260,7 +270,6 @@ export class CallRunner {
       this.finish(call, "call", end, claimChange(state, call, tool, input, "settled", error.kept));
       return;
     }
-    const applied = appliedBy(tool, error);
     // Only what certainly did not happen gives the key back.
     const claim = claimChange(state, call, tool, input, applied === "no" ? "released" : "unknown");
     if (state.cancelled && tool.effect !== "write") {

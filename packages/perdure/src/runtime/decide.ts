@@ -18,8 +18,8 @@ import { isListed, isOperators, wireInterrupt } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Inbox, KeyName } from "../store/store.ts";
-import { isAgentTool, type Loop, type LoopCall, type OwnStep } from "./agent-definition.ts";
-import { turnOf } from "./agent-turn.ts";
+import { isAgentTool, type Loop, type LoopCall, type Next, type OwnStep } from "./agent-definition.ts";
+import { type SideBySide, sideBySide, turnOf } from "./agent-turn.ts";
 import { BudgetGate, type ModelBound } from "./budget.ts";
 import { budgetExceeded, shortagesOf } from "./budget-question.ts";
 import { contractQuestionOf } from "./contracts.ts";
@@ -131,15 +131,17 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
 
   const next = loop.next(run, now.before ?? []);
   const gate = run.cancelled ? null : BudgetGate.of(run, loop.budget, now);
-  const calls = next.next === "calls" || next.next === "steps" ? next.calls : [];
-  const models = next.next === "model" ? [next.path] : next.next === "steps" ? next.models : [];
+  const all = sideBySide(next);
+  const { models, calls } = all;
+  const asking = models.flatMap((path) => startModel(run, path, now, gate));
   const plans = calls.map((call): Plan => {
     const found = standing(call.isLost ? { ...run, cancelled: true } : run, call, now);
-    return withinBudget(gate, run, loop, { call, ...found }, calls);
+    return withinBudget(gate, run, loop, { call, ...found }, all);
   });
   const own = next.next === "own" ? ownStanding(run, next.step, now, gate) : undefined;
-  const starts = [...models.flatMap((path) => startModel(run, path, now, gate)), ...startsOf(own, plans, loop)];
-  const isOver = next.next === "finish" || next.next === "fail";
+  const starts = [...asking, ...startsOf(own, plans, loop)];
+  const isOver =
+    next.next === "finish" || next.next === "fail" || (starts.length === 0 && wantsNothing(next, now, gate));
   const settled = [...run.interrupts.values()].filter(
     (question) => question.kind === "budget" && (gate === null || isOver || !isStillShort(gate, question)),
   );
@@ -170,9 +172,9 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
     };
   }
 
+  if (next.next === "steps" && next.isOver) return { do: "end-body" };
   const { stop } = run.spending;
   if (stop !== null && !run.abandoned) return { do: "finish", outcome: "failed", error: budgetExceeded(stop) };
-  if (next.next === "steps" && next.isOver) return { do: "end-body" };
   if (run.cancelled) return { do: "finish", outcome: run.abandoned ? "abandoned" : "cancelled" };
   switch (next.next) {
     case "finish":
@@ -207,13 +209,7 @@ function modelBackOff(run: RunState, path: Path, { at }: Now): number[] {
 }
 
 /** A call that the budget has no room for waits, and others pass (D2). */
-function withinBudget(
-  gate: BudgetGate | null,
-  run: RunState,
-  loop: Loop,
-  found: Plan,
-  calls: readonly LoopCall[],
-): Plan {
+function withinBudget(gate: BudgetGate | null, run: RunState, loop: Loop, found: Plan, all: SideBySide): Plan {
   if (gate === null || found.is !== "ready") return found;
   const { start, call } = found;
   const { path, name } = call;
@@ -222,11 +218,16 @@ function withinBudget(
   if (!isAttempt && !(start.start === "judge" && start.isSettled)) return found;
   const isOther = isAttempt && isAgentTool(loop.tool(name, path));
   const pass = isOther
-    ? gate.child(path, name, turnOf(run, loop, { call, calls }))
-    : isAttempt
+    ? gate.child(path, name, turnOf(run, loop, call, all))
+    : isAttempt && call.step !== "custom"
       ? gate.call(path, name)
-      : gate.again();
+      : gate.timed();
   return pass.may === "begin" ? found : { call, is: "waiting" };
+}
+
+/** Whether code of a custom loop waits for nothing that could cost anything: what has waited for the budget may have lost a race. */
+function wantsNothing(next: Next, { live }: Now, gate: BudgetGate | null): boolean {
+  return next.next === "steps" && !next.isBusy && live.size === 0 && gate?.holds === false;
 }
 
 function isStillShort(gate: BudgetGate, question: Interrupt): boolean {

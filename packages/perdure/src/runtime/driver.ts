@@ -13,7 +13,7 @@ import { resolveInput } from "../log/model-output.ts";
 import { retractAll } from "../log/retract.ts";
 import { editedArguments } from "../log/tool-result.ts";
 import { PayloadTooLargeError } from "../protocol/payload.ts";
-import type { Path } from "../protocol/words.ts";
+import type { Path, RecordedError } from "../protocol/words.ts";
 import type { ClaimChange, Inbox, KeyName } from "../store/store.ts";
 import type { BodyAgent, Loop } from "./agent-definition.ts";
 import { CUT, GIVEN_UP, LOST } from "./attempt-outcome.ts";
@@ -159,10 +159,10 @@ class Driver {
     }
   }
 
-  /** Its code rests, or was left: what it has asked and begun is taken back with it. */
-  async #endCancelled(): Promise<Driven | undefined> {
-    this.#session.closeOpen({ type: "cut", error: CANCELLED });
-    return await this.#offerEnd(cancelledEnd(this.#session));
+  /** Its code rests, or was left: what it has asked and begun is taken back with it. @param error - of a run that was stopped */
+  async #endCancelled(error?: RecordedError): Promise<Driven | undefined> {
+    this.#session.closeOpen({ type: "cut", error: error ?? CANCELLED });
+    return await this.#offerEnd(error === undefined ? cancelledEnd(this.#session) : failedEnd(this.#session, error));
   }
 
   async #offerEnd({ is, entries, wakeAt }: BodyEnd): Promise<Driven | undefined> {
@@ -206,7 +206,7 @@ class Driver {
       case "end-leg":
         return (await this.#endLeg(decision.outcome)) ? "parked" : undefined;
       case "finish":
-        if (this.#body !== undefined) return await this.#endCancelled();
+        if (this.#body !== undefined) return await this.#endCancelled(decision.error);
         return (await this.#finish(decision)) ? "finished" : undefined;
       case "end-body":
         return this.#body && (await this.#endBody(this.#body));
@@ -237,7 +237,9 @@ class Driver {
       : starts.filter(({ start }) => start === "settle" || start === "leave" || start === "child");
     // Answered at rest, without a request: what is begun needs a leg.
     if (this.#body !== undefined && may.length > 0 && state.leg === null) this.#session.add(intake(state, []));
-    for (const start of may) await this.#steps.start(start);
+    // In the log before anything else is: what others may use depends on what these reserve.
+    await Promise.all(may.flatMap((start) => (start.start === "model" ? [this.#steps.start(start)] : [])));
+    for (const start of may) if (start.start !== "model") await this.#steps.start(start);
     if (may.length > 0) return;
     const expiries = [...state.interrupts.values()].flatMap(({ expiresAt }) => expiresAt ?? []);
     await this.#session.awaken(Math.min(...expiries) - this.#options.now());

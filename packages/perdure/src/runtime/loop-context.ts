@@ -41,6 +41,9 @@ export interface CallOptions {
  * A step's place is the order in which its lane begins steps. Two that run side by side should have lanes of their own, by
  * {@link DurableContext.parallel}.
  *
+ * What finds no room in the agent's budget waits until a human has raised it. After he has stopped the run, it and all that the code begins reject
+ * with {@link BudgetExceeded}.
+ *
  * @typeParam S - the agent's state
  * @typeParam Lane - the context of each branch: the same
  */

@@ -1,8 +1,10 @@
 /** What the operations of a custom loop reject with. */
+import type { Interrupt } from "../log/entries.ts";
 import type { Difference } from "../log/matching.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
+import { budgetExceeded, type ShownShortage, shownShortages } from "./budget-question.ts";
 
 /** A step has ended without a result: its tool failed, was refused, or nobody knows what came of it. */
 export class StepFailed extends PerdureError {
@@ -41,6 +43,21 @@ export class RaceLost extends PerdureError {
   override readonly name = "RaceLost";
   constructor(readonly path: Path) {
     super("RACE_LOST", `lane ${path} has lost its race: nothing more is begun in it`);
+  }
+}
+
+/**
+ * A human has stopped the run at its budget: what it waits for does not come, and nothing is begun any more. Code may catch it to say what it has,
+ * and return; a run whose code lets it pass fails with the same code.
+ */
+export class BudgetExceeded extends PerdureError {
+  override readonly name = "BudgetExceeded";
+  /** The limits that left no room, in the words of `budget`: dollars, and milliseconds. */
+  readonly limits: readonly ShownShortage[];
+  constructor(question: Interrupt) {
+    const { code, message } = budgetExceeded(question);
+    super(code, message);
+    this.limits = shownShortages(question);
   }
 }
 

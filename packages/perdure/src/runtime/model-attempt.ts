@@ -42,10 +42,7 @@ export function modelAttempt(
       input: { history: { upTo: run.head, ...describedAs(loop), settings: loop.settings(run, path) } },
     }),
     call: ({ run, ...request }) =>
-      loop.callModel({
-        ...{ run, before, path, settings: recordedSettings(run, path), ...request },
-        ...(bound.reserved && { maxOutputTokens: bound.reserved.output }),
-      }),
+      loop.callModel({ run, before, path, settings: recordedSettings(run, path), ...request }),
   });
 }
 
@@ -67,7 +64,8 @@ function attemptAtModel(
   const model = modelToAsk(known, policy);
   const asked = policy.models[model];
   return async (signal) => {
-    await ask.prepare?.(signal);
+    // At once where there is nothing to prepare: what lanes beside it may use depends on what is reserved here.
+    if (ask.prepare !== undefined) await ask.prepare(signal);
     session.add([
       ...(known === undefined ? [ask.started(state)] : []),
       {
@@ -80,7 +78,8 @@ function attemptAtModel(
     await session.committed();
     const emit = new ModelStepEmitter(session.outlet, state.run.uid, path);
     try {
-      const { begun } = await session.begin(() => ask.call({ run: session.state, model, signal, emit }), path);
+      const most = bound.reserved && { maxOutputTokens: bound.reserved.output };
+      const { begun } = await session.begin(() => ask.call({ run: session.state, model, signal, emit, ...most }), path);
       const { output: said, usage } = await begun;
       if (!session.isRunning(path, n)) return;
       const output: Json = isJsonObject(said) ? { ...said, messageId: emit.isShown ? emit.messageId : null } : said;

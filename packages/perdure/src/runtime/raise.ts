@@ -2,7 +2,7 @@ import type { RunState } from "../log/fold.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import { validateSync } from "../protocol/validate.ts";
 import type { Principal } from "../protocol/words.ts";
-import type { Agent } from "./agent-definition.ts";
+import { type Agent, budgetOf } from "./agent-definition.ts";
 import { answerSchema } from "./answer-schemas.ts";
 import { mayAnswerFor } from "./answers.ts";
 import { audienceOf, limitsOf } from "./budget.ts";
@@ -27,7 +27,7 @@ export function raiseProblem(
   raise: Json,
   { scopes }: Principal,
 ): RaiseProblem | undefined {
-  const budget = agent?.loop?.budget;
+  const budget = agent && budgetOf(agent);
   const limits = budget ? limitsOf(run, budget) : {};
   if (!budget || Object.keys(limits).length === 0) {
     const message = `agent "${agent?.name ?? "?"}" has no budget here, so there is nothing to raise`;

@@ -22,6 +22,8 @@ interface Live {
   readonly abort: AbortController;
   /** Whether a cancel ends it at once: what it does cannot be half done. */
   readonly isHarmless: boolean;
+  /** Whether something of the user's may be at work. */
+  hasBegun: boolean;
   /** Another run does it. */
   readonly isFollowing: boolean;
   done: Promise<void>;
@@ -49,6 +51,10 @@ export class StepRunner {
     this.#options = options;
     this.#session = session;
     const notes: CallNotes = {
+      begun: ({ path }) => {
+        const live = this.#live.get(path);
+        if (live !== undefined) live.hasBegun = true;
+      },
       cleared: ({ path }) => void this.cleared.add(path),
       judged: ({ path }) => void this.judged.add(path),
       agreed: ({ path }) => void this.agreed.add(path),
@@ -77,7 +83,12 @@ export class StepRunner {
       case "attempt": {
         const { call } = start;
         const tool = this.#options.agent.loop.tool(call.name, call.path);
-        if (!isAgentTool(tool)) return this.#runCall(call, (signal) => this.#calls.attempt(start, signal));
+        if (!isAgentTool(tool)) {
+          this.#runCall(call, (signal) => this.#calls.attempt(start, signal));
+          const live = this.#live.get(call.path);
+          if (live !== undefined) live.hasBegun = false;
+          return;
+        }
         const how = { tool, edited: "edited" in start ? start.edited : undefined, children: this.children };
         return this.#run(call.path, false, (signal) => this.#agents.begin(call, how, signal), true);
       }
@@ -112,9 +123,11 @@ export class StepRunner {
     for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new Cancelled());
   }
 
-  /** The same, when the time of the run's budget is up. */
+  /** The same, when the time of the run's budget is up. A write that has not begun does not. */
   abortForBudget(): void {
-    for (const { abort, isHarmless } of this.#live.values()) if (isHarmless) abort.abort(new TimeIsUp());
+    for (const { abort, isHarmless, hasBegun } of this.#live.values()) {
+      if (isHarmless || !hasBegun) abort.abort(new TimeIsUp());
+    }
   }
 
   /** Of these steps, those that a cancel would end. */
@@ -151,7 +164,7 @@ export class StepRunner {
 
   #run(path: Path, isHarmless: boolean, body: (signal: AbortSignal) => Promise<void>, isFollowing = false): void {
     const abort = new AbortController();
-    const live: Live = { abort, isHarmless, isFollowing, done: Promise.resolve() };
+    const live: Live = { abort, isHarmless, isFollowing, hasBegun: true, done: Promise.resolve() };
     this.#live.set(path, live);
     const stop = firedBy(abort, this.#session.signal);
     live.done = body(stop.signal)

@@ -85,6 +85,7 @@ function instrumentedBody(agent: BodyAgent, host: Host): BodyAgent {
   const body: Body = { run: null, step: null, tool: null, phase: "loop" };
   return {
     ...agent,
+    ...(agent.agents && { agents: agent.agents.map((called) => instrumented(called, host)) }),
     run: (ctx) => host.runs(body, () => agent.run(watchedLane(ctx, body, host))),
     instrument: {
       tool: (tool) => instrumentedTool(tool, host),

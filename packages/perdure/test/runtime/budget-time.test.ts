@@ -1,10 +1,12 @@
 /** How long a run may be active. The clock is the test's own: it stands still until all that can happen has, and jumps to the next timer. */
-import { env } from "node:process";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
-import { agent, type LanguageModel, tool } from "../../src/index.ts";
-import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
+import { type Agent, agent, type LanguageModel, tool } from "../../src/index.ts";
+import type { Json } from "../../src/protocol/json.ts";
+import { streamOf } from "./budget-ledger.ts";
+import { Met } from "./budget-property.ts";
+import { converse } from "./hand-written-loop.ts";
 import { jumpingClock, playedInTime as play, sleep, type Timed, type Watch } from "./timed-plays.ts";
 
 let endOfHurry = (): void => {};
@@ -18,26 +20,30 @@ interface CallPlan {
   readonly ms: number;
   readonly isApproved: boolean;
 }
+/** How long the model takes for each turn, and what it calls then. */
+type Turns = readonly { readonly ms: number; readonly calls: readonly CallPlan[] }[];
 interface TimePlan extends Timed {
-  /** How long the model takes for each turn, and what it calls then. */
-  readonly turns: readonly { readonly ms: number; readonly calls: readonly CallPlan[] }[];
+  readonly turns: Turns;
+  /** Code holds these conversations side by side, and its own steps before them take so long. Default: the built-in loop holds the one. */
+  readonly lanes?: readonly { readonly once: number; readonly turns: Turns }[];
 }
 
+const randomTurns: fc.Arbitrary<Turns> = fc.array(
+  fc.record({
+    ms: fc.nat(3_000),
+    calls: fc.array(
+      fc.record({
+        effect: fc.constantFrom("read" as const, "write" as const),
+        ms: fc.nat(3_000),
+        isApproved: fc.boolean(),
+      }),
+      { minLength: 1, maxLength: 3 },
+    ),
+  }),
+  { maxLength: 3 },
+);
 const randomTime: fc.Arbitrary<TimePlan> = fc.record({
-  turns: fc.array(
-    fc.record({
-      ms: fc.nat(3_000),
-      calls: fc.array(
-        fc.record({
-          effect: fc.constantFrom("read" as const, "write" as const),
-          ms: fc.nat(3_000),
-          isApproved: fc.boolean(),
-        }),
-        { minLength: 1, maxLength: 3 },
-      ),
-    }),
-    { maxLength: 3 },
-  ),
+  turns: randomTurns,
   limit: fc.nat(9_000),
   raises: fc.array(fc.integer({ min: 1, max: 9_000 }), { maxLength: 3 }),
   fates: fc.array(
@@ -46,13 +52,22 @@ const randomTime: fc.Arbitrary<TimePlan> = fc.record({
   ),
 });
 
-function timed(plan: TimePlan, watch: Watch): LoopAgent {
+const randomLanes: fc.Arbitrary<TimePlan> = fc
+  .record({
+    plan: randomTime,
+    lanes: fc.array(fc.record({ once: fc.nat(2_000), turns: randomTurns }), { minLength: 1, maxLength: 3 }),
+  })
+  .map(({ plan, lanes }) => ({ ...plan, lanes }));
+
+function timed(plan: TimePlan, watch: Watch): Agent {
+  const turnsOf = (lane: number) => plan.lanes?.[lane]?.turns ?? plan.turns;
   const model: LanguageModel = {
     ...{ specificationVersion: "v3", provider: "fake", modelId: "model" },
     async doStream({ prompt, abortSignal }) {
       const turn = prompt.filter((message) => (message as { role: string }).role === "assistant").length;
-      const { ms = 100, calls = [] } = plan.turns[turn] ?? {};
-      await watch.body(`model step ${turn}`, false, () => sleep(ms, abortSignal));
+      const lane = Number(/LANE\[(\d)\]/.exec(JSON.stringify(prompt))?.[1] ?? 0);
+      const { ms = 100, calls = [] } = turnsOf(lane)[turn] ?? {};
+      await watch.body(`model step ${lane}.${turn}`, false, () => sleep(ms, abortSignal));
       const parts: object[] = [
         { type: "stream-start", warnings: [] },
         { type: "text-start", id: "0" },
@@ -60,18 +75,11 @@ function timed(plan: TimePlan, watch: Watch): LoopAgent {
         { type: "text-end", id: "0" },
         ...calls.map(({ effect, isApproved }, i) => ({
           ...{ type: "tool-call", toolCallId: `${turn}.${i}`, toolName: isApproved ? `${effect}_approved` : effect },
-          input: JSON.stringify({ turn, i }),
+          input: JSON.stringify({ lane, turn, i }),
         })),
         { type: "finish", finishReason: { unified: calls.length > 0 ? "tool-calls" : "stop" }, usage: {} },
       ];
-      return {
-        stream: new ReadableStream({
-          start(controller) {
-            for (const part of parts) controller.enqueue(part);
-            controller.close();
-          },
-        }),
-      };
+      return { stream: streamOf(parts.values()) };
     },
   };
   const made = (effect: "read" | "write", isApproved: boolean) =>
@@ -81,16 +89,31 @@ function timed(plan: TimePlan, watch: Watch): LoopAgent {
       effect,
       settle: 0,
       approval: isApproved,
-      input: z.object({ turn: z.number(), i: z.number() }),
-      async call({ turn, i }, { signal }) {
-        const ms = plan.turns[turn]?.calls[i]?.ms ?? 0;
-        await watch.body(`${effect} ${turn}.${i}`, effect === "write", () => sleep(ms, signal));
+      input: z.object({ lane: z.number(), turn: z.number(), i: z.number() }),
+      async call({ lane, turn, i }, { signal }) {
+        const ms = turnsOf(lane)[turn]?.calls[i]?.ms ?? 0;
+        await watch.body(`${effect} ${lane}.${turn}.${i}`, effect === "write", () => sleep(ms, signal));
         return "done";
       },
       reconcile: () => ({ applied: "no" as const }),
     });
   const tools = (["read", "write"] as const).flatMap((effect) => [made(effect, false), made(effect, true)]);
-  return agent({ name: "timed", model, tools, budget: { time: plan.limit } }) as LoopAgent;
+  const common = { name: "timed", budget: { time: plan.limit } };
+  const { lanes } = plan;
+  if (lanes === undefined) return agent({ ...common, model, tools }) as Agent;
+  return agent<Json>({
+    ...common,
+    run: (ctx) =>
+      ctx.parallel(
+        lanes.map(({ once }, i) => async (lane) => {
+          await lane.once("note", { effect: "read" }, ({ signal }) =>
+            watch.body(`note ${i}`, false, () => sleep(once, signal)),
+          );
+          await lane.sleep("10s");
+          return await converse(lane, { model, tools }, [{ id: `${i}`, role: "user", content: `LANE[${i}]` }]);
+        }),
+      ),
+  });
 }
 
 const playedInTime = (plan: TimePlan) => play(plan, (watch) => timed(plan, watch));
@@ -140,18 +163,40 @@ test("a write that runs is left to end, and nothing follows", async () => {
   expect(ends.toSorted()).toEqual(["1.0 ok", "1.1 cancelled", "1.2 cancelled"]);
 });
 
-test("500 random runs: nothing begins when the time is up, and what can be stopped ends in that millisecond, whoever dies", async () => {
-  const met: { [what: string]: number } = {};
-  await fc.assert(
-    fc.asyncProperty(randomTime, async (plan) => {
-      const { watch, deaths, questions, isStopped } = await playedInTime(plan);
-      expect(watch.violations).toEqual([]);
-      const found = { deaths, questions, stops: Number(isStopped), writesBeyond: watch.writesBeyond };
-      for (const [what, n] of Object.entries(found)) met[what] = (met[what] ?? 0) + n;
-    }),
-    { numRuns: 500 },
-  );
-  if (env.PROPERTY_SEED !== undefined) return;
-  const least = { deaths: 100, questions: 200, stops: 50, writesBeyond: 20 };
-  for (const [what, n] of Object.entries(least)) expect(met[what], what).toBeGreaterThanOrEqual(n);
-}, 600_000);
+test("what lanes of a custom loop do side by side counts once, and their timers not at all", async () => {
+  const turns: Turns = [{ ms: 1_000, calls: calls(["read", 500]) }];
+  const lanes = [
+    { once: 300, turns },
+    { once: 200, turns },
+  ];
+  const { watch, questions } = await playedInTime({ ...plain, lanes, limit: 2_001 });
+  expect({ questions, active: watch.active, violations: watch.violations }).toEqual({
+    // 300 of the notes; then the second lane begins 100 earlier with its model, its read and its last word.
+    ...{ questions: 0, active: 300 + 100 + 1_000 + 500 + 100, violations: [] },
+  });
+});
+
+test.each<[string, fc.Arbitrary<TimePlan>, number]>([
+  ["500 random runs", randomTime, 500],
+  ["150 random custom loops", randomLanes, 150],
+])(
+  "%s: nothing begins when the time is up, and what can be stopped ends in that millisecond, whoever dies",
+  async (_, plans, numRuns) => {
+    const met = new Met();
+    await fc.assert(
+      fc.asyncProperty(plans, async (plan) => {
+        const { watch, deaths, questions, isStopped } = await playedInTime(plan);
+        expect(watch.violations).toEqual([]);
+        met.addAll({ deaths, questions, stops: Number(isStopped), writesBeyond: watch.writesBeyond });
+      }),
+      { numRuns },
+    );
+    met.expectAtLeast({
+      deaths: numRuns / 5,
+      questions: numRuns / 2.5,
+      stops: numRuns / 10,
+      writesBeyond: numRuns / 25,
+    });
+  },
+  600_000,
+);

@@ -1,12 +1,13 @@
 /** How long a run and all below it may be active, together. */
-import { env } from "node:process";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
 import { agentTool } from "../../src/agent/agent-tool.ts";
-import { agent, type LanguageModel, tool } from "../../src/index.ts";
-import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
-import { streamOf } from "./budget-plays.ts";
+import { type Agent, agent, type LanguageModel, tool } from "../../src/index.ts";
+import type { Json } from "../../src/protocol/json.ts";
+import { streamOf } from "./budget-ledger.ts";
+import { Met } from "./budget-property.ts";
+import { converse } from "./hand-written-loop.ts";
 import { jumpingClock, playedInTime, sleep, type Timed, type Watch } from "./timed-plays.ts";
 
 let endOfHurry = (): void => {};
@@ -17,8 +18,11 @@ afterEach(() => endOfHurry());
 
 /** How long the model takes for each turn, and what it calls then: reads by their milliseconds, and other agents. */
 type Turns = readonly { readonly ms: number; readonly calls: readonly (number | Turns)[] }[];
+const NAMES = ["timed", "helper", "aide"] as const;
 interface TreeInTime extends Timed {
   readonly turns: Turns;
+  /** Which of the agents have code of their own. */
+  readonly coded: readonly (typeof NAMES)[number][];
 }
 
 const ms = fc.nat(2_000);
@@ -26,17 +30,23 @@ const turnsWith = (call: fc.Arbitrary<number | Turns>): fc.Arbitrary<Turns> =>
   fc.array(fc.record({ ms, calls: fc.array(call, { minLength: 1, maxLength: 2 }) }), { minLength: 1, maxLength: 2 });
 const below = turnsWith(ms);
 
-const randomTree: fc.Arbitrary<TreeInTime> = fc.record({
-  turns: turnsWith(fc.oneof(ms, below, turnsWith(fc.oneof(ms, below)))),
-  limit: fc.integer({ min: 1, max: 14_000 }),
-  raises: fc.array(fc.integer({ min: 1, max: 6_000 }), { maxLength: 4 }),
-  fates: fc.array(
-    fc.record({ when: fc.constantFrom("after" as const, "before" as const), commits: fc.integer({ min: 1, max: 20 }) }),
-    { maxLength: 2 },
-  ),
-});
+/** @param coded - how many agents have code of their own, at least */
+const randomTree = (coded: number, most: number): fc.Arbitrary<TreeInTime> =>
+  fc.record({
+    coded: fc.subarray([...NAMES], { minLength: coded, maxLength: most }),
+    turns: turnsWith(fc.oneof(ms, below, turnsWith(fc.oneof(ms, below)))),
+    limit: fc.integer({ min: 1, max: 14_000 }),
+    raises: fc.array(fc.integer({ min: 1, max: 6_000 }), { maxLength: 4 }),
+    fates: fc.array(
+      fc.record({
+        when: fc.constantFrom("after" as const, "before" as const),
+        commits: fc.integer({ min: 1, max: 20 }),
+      }),
+      { maxLength: 2 },
+    ),
+  });
 
-function timed({ turns, limit }: TreeInTime, watch: Watch): LoopAgent {
+function timed({ turns, limit, coded }: TreeInTime, watch: Watch): Agent {
   const model: LanguageModel = {
     ...{ specificationVersion: "v3", provider: "fake", modelId: "model" },
     async doStream({ prompt, abortSignal }) {
@@ -70,9 +80,14 @@ function timed({ turns, limit }: TreeInTime, watch: Watch): LoopAgent {
       return "done";
     },
   });
-  const aide = agent({ name: "aide", description: "Helps the helper.", model, tools: [read] });
-  const helper = agent({ name: "helper", description: "Helps.", model, tools: [read, agentTool(aide)] });
-  return agent({ name: "timed", model, tools: [read, agentTool(helper)], budget: { time: limit } }) as LoopAgent;
+  const made = (name: (typeof NAMES)[number], called: readonly Agent[], budget = {}): Agent => {
+    const tools = [read, ...called.map((one) => agentTool(one))];
+    const common = { name, description: "Helps.", budget };
+    return coded.includes(name)
+      ? agent<Json>({ ...common, agents: called, run: (ctx) => converse(ctx, { model, tools }, ctx.messages) })
+      : (agent({ ...common, model, tools }) as Agent);
+  };
+  return made("timed", [made("helper", [made("aide", [])])], { time: limit });
 }
 
 function turnsAt(turns: Turns, place: string): Turns {
@@ -87,7 +102,7 @@ const played = (plan: TreeInTime) => playedInTime(plan, (watch) => timed(plan, w
 test("agents that work side by side share the time, and none begins or goes on when all of it is used", async () => {
   const busy: Turns = [{ ms: 1_000, calls: [1_000] }];
   const { watch, questions } = await played({
-    ...{ turns: [{ ms: 500, calls: [busy, busy] }], limit: 5_000, raises: [], fates: [] },
+    ...{ turns: [{ ms: 500, calls: [busy, busy] }], limit: 5_000, raises: [], fates: [], coded: [] },
   });
   // Each of them needs 2,100 of its half of the 4,500 that the model's first answer has left; then 100 are left for the last word.
   expect({ questions, active: watch.active, violations: watch.violations }).toEqual({
@@ -95,19 +110,23 @@ test("agents that work side by side share the time, and none begins or goes on w
   });
 });
 
-test("100 random trees: their times together stay within the root's, whoever dies", async () => {
-  const met: { [what: string]: number } = {};
-  await fc.assert(
-    fc.asyncProperty(randomTree, async (plan) => {
-      const { watch, log, deaths, questions, isStopped } = await played(plan);
-      expect(watch.violations).toEqual([]);
-      const children = log.filter((entry) => entry.kind === "step.attempt" && entry.allotted !== undefined).length;
-      for (const [what, n] of Object.entries({ deaths, questions, children, stops: Number(isStopped) }))
-        met[what] = (met[what] ?? 0) + n;
-    }),
-    { numRuns: 100 },
-  );
-  if (env.PROPERTY_SEED !== undefined) return;
-  const least = { deaths: 20, questions: 50, stops: 20, children: 50 };
-  for (const [what, n] of Object.entries(least)) expect(met[what], what).toBeGreaterThanOrEqual(n);
-}, 600_000);
+test.each<[string, fc.Arbitrary<TreeInTime>, number]>([
+  ["100 random trees", randomTree(0, 0), 100],
+  ["60 random trees with code of their own", randomTree(1, NAMES.length), 60],
+])(
+  "%s: their times together stay within the root's, whoever dies",
+  async (_, trees, numRuns) => {
+    const met = new Met();
+    await fc.assert(
+      fc.asyncProperty(trees, async (plan) => {
+        const { watch, log, deaths, questions, isStopped } = await played(plan);
+        expect(watch.violations).toEqual([]);
+        const children = log.filter((entry) => entry.kind === "step.attempt" && entry.allotted !== undefined).length;
+        met.addAll({ deaths, questions, children, stops: Number(isStopped) });
+      }),
+      { numRuns },
+    );
+    met.expectAtLeast({ deaths: numRuns / 5, questions: numRuns / 2, stops: numRuns / 5, children: numRuns / 2 });
+  },
+  600_000,
+);

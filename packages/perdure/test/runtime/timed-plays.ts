@@ -2,7 +2,7 @@
 import { vi } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
 import type { Uid } from "../../src/protocol/words.ts";
-import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
+import type { Agent } from "../../src/runtime/agent-definition.ts";
 import { type Fate, Life } from "../../src/testing/life.ts";
 import { memoryDisk, Outside } from "../../src/testing/outside.ts";
 import { type Asked, ReducingClient } from "../../src/testing/script-client.ts";
@@ -97,7 +97,7 @@ export class Watch {
 /** Long enough that it would show if it counted. Milliseconds. */
 const LUNCH = 15_000;
 
-export async function playedInTime(plan: Timed, agentOf: (watch: Watch) => LoopAgent) {
+export async function playedInTime(plan: Timed, agentOf: (watch: Watch) => Agent) {
   const watch = new Watch(plan.limit);
   const outside = new Outside(memoryDisk());
   Object.assign(outside, { clock: () => Date.now() });

@@ -1,7 +1,7 @@
 /** The world of the crash tests: a ledger that counts, stories that are played over it, and the published client as their front end. */
 import { type AgentSubscriber, HttpAgent } from "@ag-ui/client";
 import type { AGUIEvent, Interrupt, Message } from "../../src/protocol/events.ts";
-import type { LoopAgent } from "../../src/runtime/agent-definition.ts";
+import type { Agent } from "../../src/runtime/agent-definition.ts";
 import { type Fate, Life } from "../../src/testing/life.ts";
 import { type Disk, memoryDisk, Outside } from "../../src/testing/outside.ts";
 import { cutHere } from "../../src/testing/places.ts";
@@ -39,7 +39,7 @@ export class World {
 /** A story: an agent, and what the people at the client do. */
 export interface Story extends MatrixScript<World> {
   readonly name: string;
-  readonly agent: (world: World) => LoopAgent;
+  readonly agent: (world: World) => Agent;
   readonly says?: string;
   /** Failures are part of the story, and whoever runs the server is told of them. */
   readonly fails?: true;
@@ -70,7 +70,7 @@ export function played(story: Story, fates: readonly Fate[] = [], disk?: () => D
 }
 
 /** One process that nobody kills, with the world that its agent acts on. */
-export function living(agent: (world: World) => LoopAgent, outside = new Outside(memoryDisk())) {
+export function living(agent: (world: World) => Agent, outside = new Outside(memoryDisk())) {
   const world = new World();
   return { world, life: new Life(outside, null, agent(world)) };
 }
