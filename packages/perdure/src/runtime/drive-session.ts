@@ -35,6 +35,8 @@ export class DriveSession {
   readonly #log: RunLog;
   readonly stream: LogStream;
   readonly #abort = new AbortController();
+  /** Of the inbox: what was taken may still be there until its batch is durable. No row's number is ever another's. */
+  readonly #rowsTaken = new Set<number>();
   readonly #store: EventStore;
   readonly #keeper: LeaseKeeper;
   readonly #observing: DriveObserver | undefined;
@@ -75,6 +77,15 @@ export class DriveSession {
   add(entries: readonly NewEntry[], options: { readonly claims?: readonly ClaimChange[] } = {}): void {
     this.stream.flush();
     this.#log.add(entries, options);
+    this.#remember(entries);
+  }
+
+  /** Adds what came in as entries, in whose batch it leaves the inbox. */
+  take(entries: readonly NewEntry[], items: readonly Inbox[]): void {
+    this.stream.flush();
+    const rows = items.map(({ row }) => row);
+    this.#log.add(entries, { taken: rows });
+    for (const row of rows) this.#rowsTaken.add(row);
     this.#remember(entries);
   }
 
@@ -219,7 +230,8 @@ export class DriveSession {
   async mail(): Promise<readonly Inbox[]> {
     if (!this.#mayHaveMail) return [];
     this.#mayHaveMail = false;
-    const items = await this.#store.inbox(this.#log.uid);
+    const inbox = await this.#store.inbox(this.#log.uid);
+    const items = inbox.filter(({ row }) => !this.#rowsTaken.has(row));
     if (items.length > 0) this.#mayHaveMail = true;
     return items;
   }

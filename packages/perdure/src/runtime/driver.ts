@@ -309,9 +309,15 @@ class Driver {
 
   /** What came in becomes entries, all of it in one batch. */
   async #take(items: readonly Inbox[]): Promise<void> {
-    const entries = intake(this.#session.state, items);
-    const appended = await this.#session.offer(entries, { taken: items.map(({ row }) => row) });
-    if (appended && this.#session.state.cancelled) this.#steps.abortForCancel();
+    const session = this.#session;
+    if (this.#steps.live.size === 0 && this.#body === undefined) {
+      // What is begun because of it is in the same batch.
+      session.take(intake(session.state, items), items);
+      return;
+    }
+    // Behind what is about to begin; and code of a custom loop reads it in the log.
+    const appended = await session.offer(() => intake(session.state, items), { taken: items.map(({ row }) => row) });
+    if (appended && session.state.cancelled) this.#steps.abortForCancel();
   }
 
   /** The one kind of entry that may follow `run.finished`: the answer to a question that the run left open. */
