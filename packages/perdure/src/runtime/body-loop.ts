@@ -15,7 +15,7 @@ import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { type Difference, stepDifference } from "../log/matching.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
-import { idAt, isWithin } from "../protocol/ids.ts";
+import { idAt } from "../protocol/ids.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
@@ -35,7 +35,7 @@ import {
 } from "./body-record.ts";
 import { inputOf, principalOf } from "./body-request.ts";
 import { BodyState } from "./body-state.ts";
-import { differenceOfMissing, isAwaited, recordedCall, unfinishedCalls } from "./body-steps.ts";
+import { differenceOfMissing, isAwaited, isLost, type Race, recordedCall, unfinishedCalls } from "./body-steps.ts";
 import { BodyStream, type Terminal } from "./body-stream.ts";
 import type { LoopBudget } from "./budget.ts";
 import { budgetExceeded } from "./budget-question.ts";
@@ -78,7 +78,7 @@ export class BodyLoop implements Loop, LoopHost {
   readonly #asked = new Set<Path>();
   /** In development mode: where. */
   readonly #begunAt = new Map<Path, string | null>();
-  readonly #races: { readonly race: Path; readonly winner: number }[] = [];
+  readonly #races: Race[] = [];
   /** Steps of lanes that have lost. */
   readonly #lost = new Map<Path, LoopCall>();
   #outcome: LegEnd | undefined;
@@ -109,8 +109,8 @@ export class BodyLoop implements Loop, LoopHost {
     if (this.#diverged !== undefined || this.#leg === undefined)
       return run.cancelled ? { ...idle, calls: unfinishedCalls(run) } : idle;
     const all = [...this.#wants.values()];
-    // What the code makes of the last news may still decide a race, and what it lost is not to be begun.
-    const isHeld = this.#isStirred || this.#unheardStop(run) !== undefined;
+    // What the code makes of the last news, and of what is recorded, may still decide a race, and what it lost is not to be begun.
+    const isHeld = this.#isStirred || this.#due.length > 0 || this.#unheardStop(run) !== undefined;
     const wants = isHeld ? all.filter(({ call }) => run.steps.has(call.path)) : all;
     const lost = [...this.#lost.values()].filter(({ path }) => run.steps.get(path)?.finished === undefined);
     const wanted = [...wants.filter(({ kind }) => kind !== "model").map(({ call }) => call), ...lost];
@@ -177,10 +177,10 @@ export class BodyLoop implements Loop, LoopHost {
     const { store, lease, before } = this.#options;
     const session = this.#session;
     await session.committed();
-    const record =
-      lease.epoch === 1 ? emptyRecord(session.state) : await readRecord(store.read(lease.uid, -1), before.at(-1));
+    const isNew = lease.epoch === 1 && session.state.run.forkedFrom === undefined;
+    const record = isNew ? emptyRecord(session.state) : await readRecord(store.read(lease.uid, -1), before.at(-1));
     const { steps } = session.state;
-    this.#read = lease.epoch === 1 ? 0 : session.taken.length;
+    this.#read = isNew ? 0 : session.taken.length;
     this.#due = record.finished.filter(({ path }) => isAwaited(steps.get(path))).toSorted((a, b) => a.seq - b.seq);
     await session.begin(() => this.#begin(record));
     do {
@@ -242,7 +242,7 @@ export class BodyLoop implements Loop, LoopHost {
   get question(): Interrupt | undefined {
     if (this.#diverged === undefined) return undefined;
     const { difference, at, message } = this.#diverged;
-    const { path, what, recorded, wanted, next } = difference;
+    const { path, seq, what, recorded, wanted, next } = difference;
     const { state } = this.#session;
     return {
       ...{ id: freeId(state, path), path, kind: "diverged", reason: "perdure:diverged", message },
@@ -253,7 +253,7 @@ export class BodyLoop implements Loop, LoopHost {
         additionalProperties: false,
       },
       ...{ argsHash: null, audience: "operator", expiresAt: null },
-      metadata: { place: this.#divergedAt, what, recorded, wanted, at, next },
+      metadata: { place: this.#divergedAt, what, recorded, wanted, at, next, forkAt: seq - 1 },
     };
   }
 
@@ -364,7 +364,8 @@ export class BodyLoop implements Loop, LoopHost {
     const recorded = step?.finished?.status === "ok" ? step.finished.output : winner;
     if (recorded !== winner) {
       const what = `the winner of race ${path}`;
-      throw this.#diverge({ path, what, recorded, wanted: winner, next: RACE_ALONE }, `step ${path}`);
+      const { seq } = step?.started ?? { seq: 0 };
+      throw this.#diverge({ path, seq, what, recorded, wanted: winner, next: RACE_ALONE }, `step ${path}`);
     }
     if (step === undefined) this.#note(path, "race", "race", lanes, winner);
     this.#lose(path, winner);
@@ -385,9 +386,7 @@ export class BodyLoop implements Loop, LoopHost {
   }
 
   #isLost(path: Path): boolean {
-    return this.#races.some(
-      ({ race, winner }) => isWithin(path, race) && path !== race && !isWithin(path, `${race}.${winner}` as Path),
-    );
+    return isLost(path, this.#races);
   }
 
   reading<T extends string | number>(path: Path, kind: StepKind, name: string, read: () => T): T {

@@ -65,7 +65,7 @@ export class BodyState extends Published {
   /** What the code has published and does not publish any more. */
   get missing(): Difference | undefined {
     const [change] = this.#changes.values();
-    return change === undefined || this.#isAccepted ? undefined : differenceOf(change.after, null);
+    return change === undefined || this.#isAccepted ? undefined : differenceOf(change, null);
   }
 
   override publish(send: Send, lane = ROOT): void {
@@ -88,9 +88,9 @@ export class BodyState extends Published {
     this.#published.set(lane, ordinal + 1);
     const known = this.#changes.get(this.#place);
     if (known !== undefined) {
-      if (!this.#isLenient) throw this.#diverge(differenceOf(known.after, this.shown), STATE);
+      if (!this.#isLenient) throw this.#diverge(differenceOf(known, this.shown), STATE);
       this.#changes.delete(this.#place);
-      this.learn(known.seq, known.after);
+      this.learn(known.seq, known.known);
     }
     this.#settle();
   }
@@ -130,12 +130,12 @@ export class BodyState extends Published {
 
   /** What was published before is a fact already. */
   #again(next: Json, fact: RecordedChange): void {
-    const { path, seq, before, after } = fact;
+    const { path, seq, before, after, known: goesOn } = fact;
     const { state } = rebase(this.shown, next, before);
     const isSame = jsonEqual(state, after);
-    if (!isSame && !this.#isLenient) throw this.#diverge(differenceOf(after, state), STATE);
+    if (!isSame && !this.#isLenient) throw this.#diverge(differenceOf(fact, state), STATE);
     this.#changes.delete(path);
-    const known = seq > this.#seq ? after : this.shown;
+    const known = seq > this.#seq ? goesOn : this.shown;
     this.#seq = Math.max(seq, this.#seq);
     this.#after = known;
     if (!isSame) this.#keep(this.#without(next, [fact]), known);
@@ -144,7 +144,8 @@ export class BodyState extends Published {
   /** New, or published before by another lane, which has not come there yet (B3). */
   #between(event: AGUIEvent, next: Json, send: Send): void {
     const facts = [...this.#changes.values()];
-    if (!this.#isLenient) throw this.#diverge(differenceOf(facts[0]?.after ?? null, next), STATE);
+    const [first] = facts;
+    if (first !== undefined && !this.#isLenient) throw this.#diverge(differenceOf(first, next), STATE);
     const rest = this.#without(next, facts);
     if (!jsonEqual(rest, this.shown)) this.#publish(event, rest, send, jsonEqual(rest, next));
     else {
@@ -174,9 +175,9 @@ export class BodyState extends Published {
   }
 }
 
-function differenceOf(recorded: Json, wanted: Json): Difference {
+function differenceOf({ seq, after: recorded }: RecordedChange, wanted: Json): Difference {
   return {
-    ...{ path: ROOT, what: "the state that the code publishes", recorded, wanted },
+    ...{ path: ROOT, seq, what: "the state that the code publishes", recorded, wanted },
     next: "what is not the same every time belongs into a step, whose result is recorded",
   };
 }

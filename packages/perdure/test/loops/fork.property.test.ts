@@ -1,0 +1,67 @@
+import { env } from "node:process";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import type { Entry } from "../../src/log/entries.ts";
+import type { Fate } from "../../src/testing/life.ts";
+import { done, ForkedLoops, type Gone, screen } from "./forking.ts";
+import { isConcurrent, type Op, program } from "./random-loops.ts";
+
+/** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`. */
+const RUNS = Number(env.LOOP_RUNS ?? 60);
+
+const fates: fc.Arbitrary<Fate[]> = fc.array(
+  fc.record({ when: fc.constantFrom("after" as const, "before" as const), commits: fc.integer({ min: 0, max: 40 }) }),
+  { maxLength: 2 },
+);
+
+/** Where a log is cut, and where the processes die that drive the fork. */
+const places = fc.array(fc.record({ at: fc.nat(1_000), fates }), { minLength: 4, maxLength: 4 });
+
+/** What had ended by an entry: it is not to be done again. */
+function history(log: readonly Entry[], at: number): ReadonlySet<string> {
+  const names = new Map(log.flatMap((entry) => (entry.kind === "step.started" ? [[entry.path, entry.name]] : [])));
+  return new Set(
+    log.flatMap((entry) =>
+      entry.kind === "step.finished" && entry.seq <= at ? [names.get(entry.path) ?? ""] : [],
+    ),
+  );
+}
+
+function expectSameEnd(fork: Gone, source: Gone, ops: readonly Op[], at: number): void {
+  const where = `forked at entry ${at} of ${source.log.length}`;
+  expect(fork.run.outcome, where).toBe("success");
+  const had = history(source.log, at);
+  expect(done(fork.effects), where).toEqual(done(source.effects).filter((name) => !had.has(name)));
+  const isUnordered = isConcurrent(ops);
+  expect(fork.state.finished?.output ?? fork.state.lastLeg?.result, where).toEqual(
+    source.state.finished?.output ?? source.state.lastLeg?.result,
+  );
+  const held = { messages: source.state.messages, state: source.state.committed };
+  const expected = screen(held, isUnordered);
+  for (const one of [{ messages: fork.state.messages, state: fork.state.committed }, fork.client, fork.late]) {
+    expect(screen(one, isUnordered), where).toEqual(expected);
+  }
+}
+
+test(`${RUNS} random custom loops, forked at random entries by processes that die: what had ended is not done again, all else once, and the fork's clients end where those of the run have`, async () => {
+  const met = { forks: 0, deaths: 0 };
+  await fc.assert(
+    fc.asyncProperty(program, fates, places, async (ops, first, cuts) => {
+      const loops = new ForkedLoops(ops);
+      const source = await loops.plays(first);
+      const names = source.log.flatMap((entry) => (entry.kind === "step.started" ? [entry.name] : []));
+      for (const [i, { at: place, fates: planned }] of cuts.entries()) {
+        const at = place % source.log.length;
+        const fork = await loops.forks(source.run.uid, { at, acknowledge: names, thread: `fork-${i}` }, planned);
+        expectSameEnd(fork, source, ops, at);
+        met.forks += 1;
+        met.deaths += fork.deaths;
+      }
+      expect(await loops.log(source.run.uid)).toEqual(source.log);
+      await loops.close();
+    }),
+    { numRuns: RUNS, endOnFailure: env.LOOP_RUNS !== undefined },
+  );
+  expect(met.forks).toBe(RUNS * 4);
+  expect(met.deaths).toBeGreaterThan(RUNS / 2);
+}, 600_000);
