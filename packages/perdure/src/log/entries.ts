@@ -242,7 +242,8 @@ const factSchema = z.discriminatedUnion("kind", [
     parent: optional(object({ uid, path })),
     /** What its parent's budget has left to it, and the scope that whoever raises that needs. */
     allotted: optional(object({ limits: amounts, audience: z.string().nullable() })),
-    forkedFrom: optional(object({ uid, seq: count })),
+    /** `history`: the last entry of what it has from there. */
+    forkedFrom: optional(object({ uid, seq: count, history: optional(count) })),
     /** In place of the agent's own. */
     instructions: optional(z.string()),
   }),

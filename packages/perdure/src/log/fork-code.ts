@@ -11,7 +11,7 @@
 import { withoutCalls } from "../protocol/closing.ts";
 import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
-import { openItems } from "../protocol/verify.ts";
+import { reduceMessages } from "../protocol/reduce.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Entry, Fact, NewEntry } from "./entries.ts";
 import {
@@ -30,6 +30,7 @@ import {
   root,
   startedAs,
   stateAfter,
+  wholeHistory,
 } from "./fork.ts";
 import type { RunState } from "./run-state.ts";
 
@@ -54,7 +55,7 @@ export function forkCodeEntries(
   code: ForkedCode,
 ): readonly NewEntry[] {
   const { run } = source.state;
-  const { prefix, kept, state } = point;
+  const { prefix, kept } = point;
   const { base, hasHeard } = code;
   const rename = renaming(run.uid, forked.uid);
   const edited = forked.input === undefined ? undefined : lastUserMessage(point)?.id;
@@ -82,8 +83,7 @@ export function forkCodeEntries(
     history.add(base.head, entry);
   }
   for (const [seq, copy] of sinceBegun(after, point, code, rename)) history.add(seq, history.placed(copy));
-  const calls = new Set(openItems(state.wire).flatMap(({ kind, id }) => (kind === "tool-call" ? [id] : [])));
-  const held = shownAs(messagesAt(source, point).map((message) => withoutCalls(message, calls)));
+  const held = shownAs(heldAt(source, point, code));
   const first: NewEntry[] = [
     ...opening,
     ...history.entries,
@@ -91,7 +91,26 @@ export function forkCodeEntries(
     root({ of: "STATE_SNAPSHOT" }),
     ...(jsonEqual(held as unknown as Json, begun as unknown as Json) ? [] : snapshot(held)),
   ];
-  return [...first, ...missingResults(first, kept)];
+  return wholeHistory([...first, ...missingResults(first, kept)]);
+}
+
+/** What clients held at the entry. In what a fork has from another run, what the code had emitted up to there is all that is known of its messages. */
+function heldAt(source: ForkSource, point: ForkPoint, { base, lanes }: ForkedCode): readonly Message[] {
+  const events = [...lanes.values()].flat().toSorted((a, b) => a.seq - b.seq);
+  const calls = new Set<string>();
+  for (const { event } of events) {
+    if (event.type === "TOOL_CALL_START") calls.add(event.toolCallId);
+    if (event.type === "TOOL_CALL_END") calls.delete(event.toolCallId);
+  }
+  const history = source.state.run.forkedFrom?.history ?? -1;
+  const said = new Map(
+    (point.at < history
+      ? events.reduce<readonly Message[]>((messages, { event }) => reduceMessages(messages, event), base.messages)
+      : []
+    ).map((message) => [message.id, message]),
+  );
+  const messages = messagesAt(source, point, (message) => (point.at < history ? said.get(message.id) : message));
+  return messages.map((message) => withoutCalls(message, calls));
 }
 
 /** What is kept of the code's time since it began, each with its place in the run. */

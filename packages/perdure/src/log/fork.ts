@@ -126,7 +126,10 @@ function isOpening(entry: Entry): boolean {
 const OPENING: ReadonlySet<string> = new Set(["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]);
 
 /** What of the run has changed the world, or may have, and is not the fork's history. In the order in which it began. */
-export function writesAfter({ state }: ForkSource, { kept }: ForkPoint): readonly ForkedWrite[] {
+export function writesAfter(
+  { state }: Pick<ForkSource, "state">,
+  { kept }: Pick<ForkPoint, "kept">,
+): readonly ForkedWrite[] {
   return [...state.steps.values()].flatMap((step): ForkedWrite[] => {
     const { path, name, effect, toolCallId, input: ref } = step.started;
     const applied = effect === "read" || kept.has(path) ? "no" : appliedOf(step);
@@ -195,7 +198,16 @@ export function forkEntries(source: ForkSource, point: ForkPoint, forked: Forked
       }),
     ),
   ];
-  return [...first, ...missingResults(first, kept)];
+  return wholeHistory([...first, ...missingResults(first, kept)]);
+}
+
+/** It says of itself where what follows is its own. */
+export function wholeHistory(first: readonly NewEntry[]): readonly NewEntry[] {
+  return first.map((entry) =>
+    entry.kind === "run.started" && entry.forkedFrom !== undefined
+      ? { ...entry, forkedFrom: { ...entry.forkedFrom, history: first.length - 1 } }
+      : entry,
+  );
 }
 
 export const ROOT = "" as Path;
@@ -354,26 +366,39 @@ function stepAround(steps: ReadonlyMap<Path, unknown>, lane: Path): Path | undef
   return undefined;
 }
 
-/** What clients held at the entry, without what is begun anew. Of a pruned run only what it came to is known, so it is told by the ids. */
-export function messagesAt({ state: whole, entries }: ForkSource, { at, state, kept }: ForkPoint): readonly Message[] {
+/**
+ * What clients held at the entry, without what is begun anew. Of a pruned run only what it came to is known, and of what a fork has from another run
+ * what that had come to: so it is told by the ids.
+ *
+ * @param ofCode - a message of no step, as it was at the entry; undefined when there was none. Default: as it is
+ */
+export function messagesAt(
+  { state: whole, entries }: ForkSource,
+  { at, state, kept }: ForkPoint,
+  ofCode: (message: Message) => Message | undefined = (message) => message,
+): readonly Message[] {
   const isPruned = entries.some(({ kind }) => kind === "transcript");
-  const { uid } = whole.run;
+  const { uid, forkedFrom } = whole.run;
+  const history = forkedFrom?.history ?? -1;
   const shown = isPruned
     ? whole.messages
-    : [...state.running.values()].reduce<readonly Message[]>(
-        (messages, running) => withoutAttempt(messages, running),
-        state.messages,
-      );
+    : at < history
+      ? fold(entries.filter(({ seq }) => seq <= history)).messages
+      : [...state.running.values()].reduce<readonly Message[]>(
+          (messages, running) => withoutAttempt(messages, running),
+          state.messages,
+        );
   const saidLater = new Set(
     requestsOf(entries.filter(({ seq }) => seq > at)).flatMap(({ messages }) => messages.map(({ id }) => id)),
   );
   const stepOfCall = new Map([...whole.steps].map(([path, { started }]) => [started.toolCallId, path]));
-  return shown.filter((message) => {
-    if (saidLater.has(message.id)) return false;
+  return shown.flatMap((message) => {
+    if (saidLater.has(message.id)) return [];
     const answered = message.role === "tool" ? stepOfCall.get(message.toolCallId) : undefined;
     const lane = laneOf(message.id, uid);
     const step = answered ?? (lane === undefined ? undefined : stepAround(whole.steps, lane));
-    return step === undefined || kept.has(step);
+    if (step === undefined) return ofCode(message) ?? [];
+    return kept.has(step) ? [message] : [];
   });
 }
 

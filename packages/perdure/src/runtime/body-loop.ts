@@ -15,7 +15,6 @@ import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { type Difference, stepDifference } from "../log/matching.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
-import { idAt } from "../protocol/ids.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
@@ -40,6 +39,7 @@ import { BodyStream, type Terminal } from "./body-stream.ts";
 import type { LoopBudget } from "./budget.ts";
 import { budgetExceeded } from "./budget-question.ts";
 import { StepNotAwaited, watchLoop } from "./development.ts";
+import { divergedQuestion } from "./diverged.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { BudgetExceeded, Diverged, InputChanged, NeedsStore, RaceLost } from "./loop-errors.ts";
@@ -241,20 +241,7 @@ export class BodyLoop implements Loop, LoopHost {
   /** The question to an operator, where the code does something else than it did. */
   get question(): Interrupt | undefined {
     if (this.#diverged === undefined) return undefined;
-    const { difference, at, message } = this.#diverged;
-    const { path, seq, what, recorded, wanted, next } = difference;
-    const { state } = this.#session;
-    return {
-      ...{ id: freeId(state, path), path, kind: "diverged", reason: "perdure:diverged", message },
-      schema: {
-        type: "object",
-        properties: { action: { enum: ["accept", "abandon"] } },
-        required: ["action"],
-        additionalProperties: false,
-      },
-      ...{ argsHash: null, audience: "operator", expiresAt: null },
-      metadata: { place: this.#divergedAt, what, recorded, wanted, at, next, forkAt: seq - 1 },
-    };
+    return divergedQuestion(this.#session.state, this.#diverged, this.#divergedAt);
   }
 
   /** Whether the code has done all that was recorded as it was. */
@@ -671,11 +658,4 @@ function erased(definition: ToolDefinition): DynTool {
   const tool = erasedTools.get(definition) ?? erase(definition);
   erasedTools.set(definition, tool);
   return tool;
-}
-
-function freeId({ run, interrupts, answers }: RunState, path: Path): string {
-  for (let n = 0; ; n++) {
-    const id = idAt(run.uid, path, "operator", n);
-    if (!interrupts.has(id) && !answers.has(id)) return id;
-  }
 }
