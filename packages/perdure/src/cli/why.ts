@@ -232,8 +232,8 @@ function diverged(state: RunState, question: Interrupt, reason: Omit<Reason, "ki
     finished !== undefined && finished.seq <= at ? [path] : [],
   );
   const writes = writesAfter({ state }, { kept: new Set(kept) });
-  const again = writes.map(({ path, applied }) => {
-    const call = callOf(state, state.steps.get(path));
+  const again = writes.map(({ path, name, input = null, applied }) => {
+    const call = input === null ? `${short(name, 64)} (step ${path})` : callOf(state, state.steps.get(path));
     return `${call}, which ${applied === "yes" ? "was applied" : "may have been applied"}`;
   });
   const twice = again.length === 0 ? "" : `; it would do once more ${again.join(", and ")}`;
