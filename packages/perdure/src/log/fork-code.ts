@@ -14,6 +14,7 @@ import { type Json, jsonEqual } from "../protocol/json.ts";
 import { reduceMessages } from "../protocol/reduce.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Entry, Fact, NewEntry } from "./entries.ts";
+import { fold } from "./fold.ts";
 import {
   copyOf,
   type Forked,
@@ -45,6 +46,8 @@ export interface ForkedCode {
   >;
   /** Whether it has heard of anything since. */
   readonly hasHeard: boolean;
+  /** Where calls stood that the end of a leg has taken from the screen: the message without them, and the ids of those before it. */
+  readonly vacancies: ReadonlyMap<string, { readonly message: Message; readonly preceding: ReadonlySet<string> }>;
 }
 
 /** The first entries of the fork. */
@@ -95,13 +98,8 @@ export function forkCodeEntries(
 }
 
 /** What clients held at the entry. In what a fork has from another run, what the code had emitted up to there is all that is known of its messages. */
-function heldAt(source: ForkSource, point: ForkPoint, { base, lanes }: ForkedCode): readonly Message[] {
+function heldAt(source: ForkSource, point: ForkPoint, { base, lanes, vacancies }: ForkedCode): readonly Message[] {
   const events = [...lanes.values()].flat().toSorted((a, b) => a.seq - b.seq);
-  const calls = new Set<string>();
-  for (const { event } of events) {
-    if (event.type === "TOOL_CALL_START") calls.add(event.toolCallId);
-    if (event.type === "TOOL_CALL_END") calls.delete(event.toolCallId);
-  }
   const history = source.state.run.forkedFrom?.history ?? -1;
   const said = new Map(
     (point.at < history
@@ -109,8 +107,31 @@ function heldAt(source: ForkSource, point: ForkPoint, { base, lanes }: ForkedCod
       : []
     ).map((message) => [message.id, message]),
   );
-  const messages = messagesAt(source, point, (message) => (point.at < history ? said.get(message.id) : message));
-  return messages.map((message) => withoutCalls(message, calls));
+  /** Calls that are open on the screen, and those that the code has not ended itself. */
+  const [open, begun] = [new Set<string>(), new Set<string>()];
+  for (const { event, isOptional } of events) {
+    if (event.type === "TOOL_CALL_START") for (const calls of [open, begun]) calls.add(event.toolCallId);
+    if (event.type === "TOOL_CALL_END")
+      for (const calls of isOptional ? [open] : [open, begun]) calls.delete(event.toolCallId);
+  }
+  const shown = { ...point, state: wholeSnapshot(source, point) };
+  const held = messagesAt(source, shown, (message) => (point.at < history ? said.get(message.id) : message)).map(
+    (message) => withoutCalls(message, open),
+  );
+  for (const call of begun) {
+    const { message, preceding } = vacancies.get(call) ?? {};
+    if (message === undefined || preceding === undefined || held.some(({ id }) => id === message.id)) continue;
+    held.splice(held.findLastIndex(({ id }) => preceding.has(id)) + 1, 0, message);
+  }
+  return held;
+}
+
+/** What leaves the screen by one snapshot, to come back in another order by the next one, has not left it. */
+function wholeSnapshot({ entries, before }: ForkSource, { at, prefix, state }: ForkPoint): RunState {
+  const isSnapshot = (entry: Entry | undefined): boolean =>
+    entry?.kind === "frame" && "bridge" in entry && entry.event.type === "MESSAGES_SNAPSHOT";
+  const next = entries.find(({ seq }) => seq > at);
+  return next !== undefined && isSnapshot(next) && isSnapshot(prefix.at(-1)) ? fold([...prefix, next], before) : state;
 }
 
 /** What is kept of the code's time since it began, each with its place in the run. */

@@ -323,7 +323,7 @@ describe("a fork of a custom loop's run", () => {
         ctx.say("Wait.");
         await ctx.interrupt({ id: "q", message: "Which one?", schema: z.string() });
       }
-      ctx.say(`You chose ${String(reply?.payload)}.`);
+      ctx.say(`You chose ${JSON.stringify(reply?.payload)}.`);
       return seen;
     });
     const uid = await desk.say("go");
@@ -333,7 +333,7 @@ describe("a fork of a custom loop's run", () => {
     await desk.ask("/agents/loop", again);
     await desk.rests(uid);
     const state = await desk.state(uid);
-    expect(texts(state)).toEqual(["Wait.", "You chose this."]);
+    expect(texts(state)).toEqual(["Wait.", 'You chose "this".']);
     const log = await desk.log(uid);
     const started = log.flatMap((entry) => (entry.kind === "leg.started" ? [entry.seq] : []));
     const forks: unknown[] = [];
@@ -347,6 +347,34 @@ describe("a fork of a custom loop's run", () => {
     expect((await desk.open(early)).map(({ id }) => id)).toEqual([`${early}:q:0:q`]);
     expect(texts(await desk.state(early))).toEqual(["Wait."]);
     expect(of(desk.world)).toEqual(["loaded"]);
+  });
+
+  it("shows a call of the code's that was taken back where it stood, and opens it there again", async () => {
+    const desk = shop();
+    await desk.deploy(async (ctx, world) => {
+      ctx.say("Before.");
+      using outer = ctx.toolCall("outer");
+      outer.args('{"a":');
+      await ctx.call(payer(world, true), { id: "a" });
+      outer.args("1}");
+      outer.result("whole");
+      ctx.say("Behind.");
+    });
+    const uid = await desk.say("go");
+    await desk.answer(uid, { approved: true });
+    const calls = ({ messages }: RunState) =>
+      messages.map((message) =>
+        message.role === "assistant"
+          ? (message.toolCalls?.map((call) => `${call.function.name} ${call.function.arguments}`) ?? message.content)
+          : message.role,
+      );
+    const end = calls(await desk.state(uid));
+    expect(end).toEqual(["user", "Before.", ['outer {"a":1}'], "tool", ['pay {"id":"a"}'], "tool", "Behind."]);
+    for (const { seq } of await desk.log(uid)) {
+      const fork = await desk.fork(uid, { at: seq, acknowledge: ["pay"] });
+      if ((await desk.open(fork)).length > 0) await desk.answer(fork, { approved: true });
+      expect([seq, calls(await desk.state(fork))]).toEqual([seq, end]);
+    }
   });
 
   it("has the answers of models and children that had ended, and asks for the others again", async () => {

@@ -184,7 +184,7 @@ export class ForkedLoops {
   }
 }
 
-export function answerTo(kind: string, message: string, ledger: Ledger): Json {
+function answerTo(kind: string, message: string, ledger: Ledger): Json {
   if (kind !== "unknown-write") return `so: ${message}`;
   const name = /`([^`]+)`/.exec(message)?.[1] ?? "";
   return ledger.rows.includes(`done ${name}`) ? { did: "yes", output: name } : { did: "no" };
@@ -204,7 +204,7 @@ export function screen(held: HeldByClient, isUnordered: boolean): unknown {
 
 const IDS: ReadonlySet<string> = new Set(["id", "toolCallId", "subagentRunId"]);
 
-export function withoutIds(value: Json): Json {
+function withoutIds(value: Json): Json {
   if (Array.isArray(value)) return value.map(withoutIds);
   if (!isJsonObject(value)) return value;
   return Object.fromEntries(
