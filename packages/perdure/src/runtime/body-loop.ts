@@ -35,7 +35,7 @@ import {
 import { inputOf, principalOf } from "./body-request.ts";
 import { BodyState } from "./body-state.ts";
 import { differenceOfMissing, isAwaited, isLost, type Race, recordedCall, unfinishedCalls } from "./body-steps.ts";
-import { BodyStream, type Terminal } from "./body-stream.ts";
+import { BodyStream, placeOf, type Terminal } from "./body-stream.ts";
 import type { LoopBudget } from "./budget.ts";
 import { budgetExceeded } from "./budget-question.ts";
 import { StepNotAwaited, watchLoop } from "./development.ts";
@@ -83,7 +83,6 @@ export class BodyLoop implements Loop, LoopHost {
   readonly #lost = new Map<Path, LoopCall>();
   #outcome: LegEnd | undefined;
   #diverged: Diverged | undefined;
-  #divergedAt = "";
   #isStirred = false;
   #isCancelled = false;
   /** The code has heard of it. */
@@ -104,7 +103,7 @@ export class BodyLoop implements Loop, LoopHost {
     return (path === undefined ? undefined : this.#byPath.get(path)) ?? this.#byName.get(name);
   }
 
-  next(run: RunState): Next {
+  next(run: RunState): Extract<Next, { next: "steps" }> {
     const idle = { next: "steps", models: [], calls: [], isBusy: false, isOver: false } as const;
     if (this.#diverged !== undefined || this.#leg === undefined)
       return run.cancelled ? { ...idle, calls: unfinishedCalls(run) } : idle;
@@ -174,11 +173,12 @@ export class BodyLoop implements Loop, LoopHost {
 
   /** Runs the code, up to where the record ends, or to where it waits for something that is not recorded. */
   async enter(): Promise<void> {
-    const { store, lease, before } = this.#options;
+    const { store, lease, before, replaying } = this.#options;
     const session = this.#session;
     await session.committed();
     const isNew = lease.epoch === 1 && session.state.run.forkedFrom === undefined;
-    const record = isNew ? emptyRecord(session.state) : await readRecord(store.read(lease.uid, -1), before.at(-1));
+    const known = isNew ? emptyRecord(session.state) : await readRecord(store.read(lease.uid, -1), before.at(-1));
+    const record = replaying === undefined ? known : { ...known, isWhole: replaying.isWhole };
     const { steps } = session.state;
     this.#read = isNew ? 0 : session.taken.length;
     this.#due = record.finished.filter(({ path }) => isAwaited(steps.get(path))).toSorted((a, b) => a.seq - b.seq);
@@ -238,10 +238,15 @@ export class BodyLoop implements Loop, LoopHost {
     return this.#lost.keys();
   }
 
+  /** Where the code does something else than it did. */
+  get diverged(): Diverged | undefined {
+    return this.#diverged;
+  }
+
   /** The question to an operator, where the code does something else than it did. */
   get question(): Interrupt | undefined {
     if (this.#diverged === undefined) return undefined;
-    return divergedQuestion(this.#session.state, this.#diverged, this.#divergedAt);
+    return divergedQuestion(this.#session.state, this.#diverged);
   }
 
   /** Whether the code has done all that was recorded as it was. */
@@ -318,6 +323,7 @@ export class BodyLoop implements Loop, LoopHost {
     const wanted = { path, kind, name: call.name, effect: tool?.effect ?? "read", input: call.input };
     const difference = step === undefined ? undefined : stepDifference(step, wanted);
     let known = call;
+    this.#options.replaying?.begins(want);
     if (step !== undefined && difference === "input") {
       const recorded = "value" in step.started.input ? step.started.input.value : null;
       this.#report(new InputChanged(path, recorded, call.input, step.finished !== undefined));
@@ -600,10 +606,9 @@ export class BodyLoop implements Loop, LoopHost {
   }
 
   /** C3. @returns what stops the code at its line */
-  #diverge(difference: Difference, place: string): Diverged {
+  #diverge(difference: Difference, place: string, at = placeInCode()): Diverged {
     if (this.#diverged === undefined) {
-      this.#diverged = new Diverged(difference, placeInCode());
-      this.#divergedAt = place;
+      this.#diverged = new Diverged(difference, at, place);
       this.#report(this.#diverged);
       this.#leg?.drop("ended");
       this.#session.wake();
@@ -618,16 +623,25 @@ export class BodyLoop implements Loop, LoopHost {
       this.#session.wake();
       return;
     }
-    this.#diverge(differenceOfMissing(run, path), place);
+    const [step, said] = [differenceOfMissing(run, path), this.#stream?.missing];
+    // What it had to say before it would have begun the step is what it does otherwise first.
+    if (said === undefined || said.seq > step.seq) this.#diverge(step, place, null);
+    else this.#diverge(said, placeOf(said.path), null);
+  }
+
+  /** Holds it to all that is recorded, where it has ended or waits. */
+  checkAllDone(): void {
+    if (this.#stream !== undefined && this.#diverged === undefined)
+      this.#checkAllDone(this.#session.state, this.#stream);
   }
 
   /** Code that has ended and has not done all that was recorded. */
   #checkAllDone(run: RunState, { missing: said }: BodyStream): void {
-    if (said !== undefined) return void this.#diverge(said, `lane ${said.path}`);
+    if (said !== undefined) return void this.#diverge(said, placeOf(said.path), null);
     const state = this.#state?.missing;
-    if (state !== undefined) return void this.#diverge(state, "state");
+    if (state !== undefined) return void this.#diverge(state, "state", null);
     const step = this.#stepsMissing(run);
-    if (step !== undefined) this.#diverge(step, `step ${step.path}`);
+    if (step !== undefined) this.#diverge(step, `step ${step.path}`, null);
   }
 
   #stepsMissing(run: RunState): Difference | undefined {

@@ -67,6 +67,8 @@ export interface BodyRecord {
   readonly vacancies: ReadonlyMap<string, Vacancy>;
   /** Whether the code has heard of anything since it began. */
   readonly hasHeard: boolean;
+  /** Whether it is all that the code has to do: then whatever is not in it is something else. */
+  readonly isWhole: boolean;
 }
 
 export interface Signal {
@@ -106,7 +108,7 @@ function isLeftToClient(path: Path): boolean {
 export function emptyRecord(base: RunState): BodyRecord {
   return {
     ...{ base, lanes: new Map(), changes: [], finished: [], signals: [], accepted: new Set() },
-    ...{ vacancies: new Map(), hasHeard: false },
+    ...{ vacancies: new Map(), hasHeard: false, isWhole: false },
   };
 }
 
@@ -202,6 +204,7 @@ class Reading {
       accepted: this.#accepted,
       vacancies: this.#vacancies,
       hasHeard: this.#move !== undefined,
+      isWhole: false,
     };
   }
 

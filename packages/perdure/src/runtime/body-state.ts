@@ -16,11 +16,13 @@ import { type Json, jsonEqual } from "../protocol/json.ts";
 import { rebase } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { BodyRecord, RecordedChange } from "./body-record.ts";
+import { differenceOfMore } from "./body-steps.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { KnownChanges } from "./state-changes.ts";
 
 const ROOT = "" as Path;
 const STATE = "state";
+const WHAT = "the state that the code publishes";
 
 /** A state over 4 MiB is refused where it is published. */
 export class BodyState extends Published {
@@ -29,6 +31,7 @@ export class BodyState extends Published {
   /** What was published and the code has not come to again. */
   readonly #changes: Map<Path, RecordedChange>;
   readonly #isAccepted: boolean;
+  readonly #isWhole: boolean;
   readonly #hasLanes: () => boolean;
   readonly #published = new Map<Path, number>();
   /** Where the code publishes right now. */
@@ -51,6 +54,7 @@ export class BodyState extends Published {
     this.#diverge = diverge;
     this.#changes = new Map(record.changes.map((change) => [change.path, change]));
     this.#isAccepted = record.accepted.has(STATE);
+    this.#isWhole = record.isWhole;
     this.#hasLanes = hasLanes;
     this.#seq = record.base.head;
   }
@@ -114,6 +118,10 @@ export class BodyState extends Published {
     const tooLarge = this.#session.stateSize.refuses(patch, state);
     if (tooLarge !== undefined) throw tooLarge;
     const isAlone = isWhole && committed === this.shown && (running.size === 0 || jsonEqual(shown, committed));
+    if (patch.length > 0 && this.#isWhole) {
+      const more = { what: WHAT, wanted: state };
+      throw this.#diverge(differenceOfMore(ROOT, this.#session.state.head + 1, more), STATE);
+    }
     if (patch.length > 0) this.#session.add([{ kind: "state", path: this.#place, patch }]);
     this.#after = this.#session.state.committed;
     this.#seq = this.#session.state.head;
@@ -177,7 +185,7 @@ export class BodyState extends Published {
 
 function differenceOf({ seq, after: recorded }: RecordedChange, wanted: Json): Difference {
   return {
-    ...{ path: ROOT, seq, what: "the state that the code publishes", recorded, wanted },
+    ...{ path: ROOT, seq, what: WHAT, recorded, wanted },
     next: "what is not the same every time belongs into a step, whose result is recorded",
   };
 }

@@ -3,6 +3,7 @@ import type { RunState, StepState } from "../log/fold.ts";
 import type { Difference } from "../log/matching.ts";
 import { resolveInput } from "../log/model-output.ts";
 import { idAt, isWithin } from "../protocol/ids.ts";
+import type { Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { LoopCall } from "./agent-definition.ts";
 
@@ -38,6 +39,16 @@ export function differenceOfMissing({ steps }: RunState, path: Path): Difference
     wanted: "nothing: the code does not begin it",
     next: "deploy the code that begins it, or let new code ask ctx.version before it differs",
   };
+}
+
+/** What code does where its record, which is whole, has nothing. */
+export function differenceOfMore(
+  path: Path,
+  seq: number,
+  { what, wanted }: { readonly what: string; readonly wanted: Json },
+): Difference {
+  const next = "take it out again, or record a run that does it";
+  return { path, seq, what, recorded: "nothing", wanted, next };
 }
 
 /** The steps of a run whose code is not run any more. */

@@ -14,6 +14,7 @@ import { isWithin } from "../protocol/ids.ts";
 import { hasMessage, openItems, verify, type Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import { type BodyRecord, OWN_SNAPSHOT, type RecordedEvent, type Vacancy } from "./body-record.ts";
+import { differenceOfMore } from "./body-steps.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { intake } from "./intake.ts";
 
@@ -45,6 +46,7 @@ export class BodyStream implements Stream {
   /** Undefined where the log itself is what the code believes. */
   #believed: Wire | undefined;
   #isLive = true;
+  readonly #isWhole: boolean;
 
   /** @param diverge - makes the error for code that does something else than it did */
   constructor(session: DriveSession, record: BodyRecord, diverge: (difference: Difference, place: string) => Error) {
@@ -53,7 +55,9 @@ export class BodyStream implements Stream {
     this.#lanes = new Map([...record.lanes].map(([path, events]) => [path, new Lane(events)]));
     this.#accepted = record.accepted;
     this.#vacancies = record.vacancies;
-    this.#believed = record.base.head === session.state.head ? undefined : record.base.wire;
+    this.#isWhole = record.isWhole;
+    const isAhead = record.isWhole || record.base.head !== session.state.head;
+    this.#believed = isAhead ? record.base.wire : undefined;
   }
 
   get wire(): Wire {
@@ -93,6 +97,9 @@ export class BodyStream implements Stream {
       this.#believe(event, lane);
       const fresh = isState(event) ? event : this.#unmatched(event, lane);
       if (fresh === undefined) this.#follow(event, lane);
+      // How it leaves what it has open is told by how it ends.
+      else if (this.#isWhole && !isState(event) && ending(event) === undefined)
+        throw this.#diverge(this.#differenceOfMore(lane, fresh), placeOf(lane));
       else {
         this.#reopen(fresh, lane, live);
         live.push(withIds(fresh, this.#ids));
@@ -204,11 +211,16 @@ export class BodyStream implements Stream {
     return {
       path,
       seq: recorded.seq,
-      what: `what the code emits in ${path === "" ? "its main lane" : `lane ${path}`}`,
+      what: `what the code emits in ${laneText(path)}`,
       recorded: normalForm(recorded.event),
       wanted: event === null ? "nothing: the code has ended" : normalForm(event),
       next: NOT_DETERMINISTIC,
     };
+  }
+
+  #differenceOfMore(path: Path, event: AGUIEvent): Difference {
+    const [what, wanted] = [`what the code emits in ${laneText(path)}`, normalForm(event)];
+    return differenceOfMore(path, this.#session.state.head + 1, { what, wanted });
   }
 
   /** Keeps in mind what the code has open. */
@@ -323,8 +335,12 @@ function blockOf(event: AGUIEvent): readonly string[] {
 }
 
 /** How an operator's word names a lane. */
-function placeOf(path: Path): string {
+export function placeOf(path: Path): string {
   return `lane ${path}`;
+}
+
+function laneText(path: Path): string {
+  return path === "" ? "its main lane" : `lane ${path}`;
 }
 
 function isState({ type }: AGUIEvent): boolean {

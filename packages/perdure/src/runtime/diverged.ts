@@ -15,8 +15,7 @@ import type { Diverged } from "./loop-errors.ts";
 
 const FORK = "fork";
 
-/** @param place - how an operator's word names it */
-export function divergedQuestion(run: RunState, { difference, at, message }: Diverged, place: string): Interrupt {
+export function divergedQuestion(run: RunState, { difference, at, message, place }: Diverged): Interrupt {
   const { path, seq, what, recorded, wanted, next } = difference;
   return {
     ...{ id: freeId(run, path), path, kind: "diverged", reason: "perdure:diverged", message },

@@ -2,6 +2,7 @@
 import type { AGUIEvent } from "perdure/protocol";
 import type { Entry } from "../../src/log/entries.ts";
 import { type HeldByClient, normaliseTranscript } from "../../src/log/equal-transcripts.ts";
+import type { RunFixture } from "../../src/log/fixture.ts";
 import { fold, type RunState } from "../../src/log/fold.ts";
 import { isJsonObject, type Json } from "../../src/protocol/json.ts";
 import { newTranscript, reduce, type Transcript } from "../../src/protocol/reduce.ts";
@@ -159,6 +160,12 @@ export class ForkedLoops {
       ...{ run, log, state: fold(log), effects: [...this.#ledger.rows], deaths: this.#deaths },
       ...{ client: whole, late },
     };
+  }
+
+  /** The run as a file. */
+  async fixture(uid: string): Promise<RunFixture> {
+    const life = await this.#alive();
+    return JSON.parse(JSON.stringify(await life.runtime.export(uid))) as RunFixture;
   }
 
   async log(uid: string): Promise<readonly Entry[]> {
