@@ -2,6 +2,7 @@
 import type { Entry } from "../log/entries.ts";
 import type { RunFixture } from "../log/fixture.ts";
 import { fold, type RunState } from "../log/fold.ts";
+import type { Interrupt } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import { type BodyAgent, isAgentTool } from "../runtime/agent-definition.ts";
@@ -93,9 +94,14 @@ function endDifference(
   const told = failure instanceof Error ? `: ${failure.message}` : "";
   const now = failed === undefined ? "ends" : `fails (${failed}${told})`;
   if (!isEnded || finished === null) {
-    const asks = end.type === "RUN_FINISHED" && end.outcome?.type !== "success";
-    if (!asks && run.leg === null && finished === null)
+    const asked = end.type === "RUN_FINISHED" && end.outcome?.type === "interrupt" ? end.outcome.interrupts : undefined;
+    const outcome = run.leg === null ? lastLeg?.finished.outcome : undefined;
+    if (outcome?.type === "interrupt" && asked !== undefined) {
+      const [was, is] = [outcome.interrupts.map(questionText), asked.map(questionText)];
+      if (!jsonEqual(was, is)) differences.add(ROOT, "decision", "the code asks something else", { was, is });
+    } else if (outcome?.type === "interrupt") {
       differences.add(ROOT, "decision", `then the code waited, now it ${now}`);
+    }
     return;
   }
   const then = finished.outcome === "failed" ? (finished.error?.code ?? "INTERNAL") : undefined;
@@ -109,4 +115,9 @@ function endDifference(
   if (failed === undefined && !jsonEqual(was, is)) {
     differences.add(ROOT, "result", "the code returns something else", { was, is });
   }
+}
+
+/** What is asked; ids and times are other ones each time. */
+function questionText({ message = "", responseSchema = {} }: Interrupt): Json {
+  return { message, schema: responseSchema as Json };
 }

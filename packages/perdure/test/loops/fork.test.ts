@@ -1,5 +1,15 @@
 /** Forks of custom loops: what of a run is history for the code that goes on elsewhere, and what is begun anew. */
-import { type Agent, agent, createRuntime, type LoopContext, memory, type Runtime, suspend, tool } from "perdure";
+import {
+  type Agent,
+  agent,
+  createRuntime,
+  type LoopContext,
+  memory,
+  type Runtime,
+  suspend,
+  type Transformer,
+  tool,
+} from "perdure";
 import type { Json } from "perdure/protocol";
 import { scriptedModel } from "perdure/testing";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -38,11 +48,15 @@ class Shop {
 
   async deploy(
     code: Code,
-    more: { readonly agents?: readonly Agent[]; readonly schema?: z.ZodType } = {},
+    more: {
+      readonly agents?: readonly Agent[];
+      readonly schema?: z.ZodType;
+      readonly transformers?: readonly Transformer[];
+    } = {},
   ): Promise<void> {
     await this.runtime?.close();
     const loop: Agent = agent<Json>({
-      ...{ name: "loop", agents: more.agents ?? [] },
+      ...{ name: "loop", agents: more.agents ?? [], transformers: more.transformers ?? [] },
       run: (ctx) => code(ctx, this.world),
       state: { initial: () => ({}), ...(more.schema && { schema: more.schema as never }) },
     });
@@ -430,6 +444,69 @@ describe("a fork of a custom loop's run", () => {
     const paid = await desk.endOf(uid, "0");
     await desk.fork(uid, { at: paid, acknowledge: ["pay", "child"] });
     expect([asked, of(desk.world).at(-2)]).toEqual([3, "paid m"]);
+  });
+
+  it("of a later turn begins with the conversation before it, and goes on into turns of its own", async () => {
+    const desk = shop();
+    await desk.deploy(async (ctx) => {
+      const heard = ctx.messages.map(({ role }) => role).join(" ");
+      await ctx.once("load", { effect: "read" }, () => 1);
+      ctx.say(`${ctx.lastUserText()}: ${heard}.`);
+    });
+    await desk.say("one");
+    const uid = await desk.say("two", { runId: "r2", messages: [{ id: "u2", role: "user", content: "two" }] });
+    const said = ["one: user.", "two: user assistant user."];
+    const size = (await desk.log(uid)).length;
+    for (let at = 0; at < size; at++) {
+      const fork = await desk.fork(uid, { at, thread: `f${at}` });
+      expect([at, texts(await desk.state(fork))]).toEqual([at, said]);
+    }
+    await desk.say("three", { threadId: "f3", runId: "x", messages: [{ id: "u3", role: "user", content: "three" }] });
+    const shown = (await desk.ask("/threads/f3/stream?agent=loop")).text;
+    expect(shown).toContain("three: user assistant user assistant user.");
+    expect(shown).toContain("one: user.");
+  });
+
+  it("has the signals that had come in, and what its transformers had noted", async () => {
+    const desk = shop();
+    const counting: Transformer = {
+      name: "counting",
+      initial: 0,
+      step: (memo, event) =>
+        event.type === "TEXT_MESSAGE_CONTENT"
+          ? { memo: (memo as number) + 1, events: [{ ...event, delta: `${(memo as number) + 1} ${event.delta}` }] }
+          : { memo, events: [event] },
+    };
+    await desk.deploy(
+      async (ctx) => {
+        ctx.say("first");
+        const paid = await ctx.receive("paid");
+        ctx.say(`paid ${JSON.stringify(paid)}`);
+        const again = await ctx.receive("paid");
+        ctx.say(`again ${JSON.stringify(again)}`);
+        return [paid, again];
+      },
+      { transformers: [counting] },
+    );
+    const began = desk.ask("/agents/loop", saying("go"));
+    for (;;) {
+      const uid = (await desk.store.runs({ tenant: "local" })).items[0]?.uid;
+      if (uid !== undefined && (await desk.log(uid)).some((entry) => entry.kind === "step.started")) break;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const uid = (await desk.store.runs({ tenant: "local" })).items[0]?.uid ?? "";
+    await desk.runtime?.signal(uid, "paid", 1);
+    await desk.runtime?.signal(uid, "paid", 2);
+    await began;
+    await desk.rests(uid);
+    const end = await desk.state(uid);
+    expect(texts(end)).toEqual(["1 first", "2 paid 1", "3 again 2"]);
+    const log = await desk.log(uid);
+    const came = log.findLast((entry) => entry.kind === "inbox.taken" && entry.item === "signal")?.seq ?? 0;
+    for (const { seq } of log.filter((entry) => entry.seq >= came)) {
+      const state = await desk.state(await desk.fork(uid, { at: seq }));
+      expect([seq, texts(state), result(state)]).toEqual([seq, texts(end), [1, 2]]);
+    }
   });
 
   it("can be forked itself, in its history and behind it", async () => {

@@ -1,8 +1,8 @@
 /** Replays of custom loops: code as it is now, held against what it was recorded to do. */
 import { type Agent, agent, createRuntime, type LoopContext, memory, tool } from "perdure";
 import type { Json } from "perdure/protocol";
-import { replay, scriptedModel } from "perdure/testing";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { ReplayStuckError, replay, scriptedModel } from "perdure/testing";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { z } from "zod";
 import type { RunFixture } from "../../src/log/fixture.ts";
 import { asking, saying } from "../runtime/asking.ts";
@@ -13,26 +13,33 @@ const never = (): never => {
   throw new Error("a replay runs no body");
 };
 
+const worked: string[] = [];
+const child = agent<Json>({
+  name: "child",
+  run: async (ctx) => await ctx.once("work", () => worked.push(ctx.lastUserText())),
+}) as Agent;
+
 const loopOf = (code: Code, isLive: boolean): Agent =>
-  agent<Json>({ name: "loop", run: (ctx) => code(ctx, isLive) }) as Agent;
+  agent<Json>({ name: "loop", agents: [child], run: (ctx) => code(ctx, isLive) }) as Agent;
 
 /** What the code does, as a file; its questions are answered with `true`. */
 async function recorded(
   code: Code,
-  { exporting = code, answers = 9, redact = undefined as ((text: string) => string) | undefined } = {},
+  { exporting = code, answers = 9, cancels = false, redact = undefined as ((text: string) => string) | undefined } = {},
 ) {
   const store = memory();
   const runtime = createRuntime({ agents: [loopOf(code, true)], store, onError: () => {} });
   onTestFinished(() => runtime.close());
   const ask = asking(runtime);
   await ask("/agents/loop", saying("find ann@example.org"));
-  const uid = (await store.runs({ tenant: "local" })).items[0]?.uid ?? ("" as never);
+  const uid = (await store.runs({ tenant: "local" })).items.find(({ parent }) => parent === null)?.uid ?? ("" as never);
   for (let left = answers; ; ) {
     const run = await store.run(uid);
     if (run?.outcome !== null) break;
     const open = (await store.questions({ tenant: "local", run: uid })).items;
     const isAtRest = run.owner === null && !run.legOpen && (await store.inbox(uid)).length === 0;
-    if (isAtRest && left === 0) break;
+    if (isAtRest && left === 0 && cancels) await ask(`/runs/${uid}/cancel`, {});
+    else if (isAtRest && left === 0) break;
     for (const { interrupt } of isAtRest ? open : []) {
       const payload = interrupt.kind === "approval" ? { approved: true } : true;
       await ask(`/inbox/${encodeURIComponent(interrupt.id)}`, { status: "resolved", payload });
@@ -219,7 +226,7 @@ describe("a replay of a custom loop", () => {
     expect(await told(fixture, desk({ instructions: "Other." }))).toContain("export it with the agent as it was");
   });
 
-  it("replays what was redacted, and a run that was cancelled", async () => {
+  it("replays what was redacted", async () => {
     const saying: Code = async (ctx) => {
       const found = await ctx.once("find", { effect: "read" }, () => ctx.lastUserText());
       ctx.say(`Found: ${found}.`);
@@ -230,14 +237,69 @@ describe("a replay of a custom loop", () => {
     expect(await told(fixture, saying)).toContain("does and asks");
   });
 
-  it("says when code waits for something that is no step, and is not one of its", async () => {
-    const body = async (): Promise<RunFixture> => await recorded(async (ctx) => void ctx.say("Hi."));
-    const fixture = await body();
-    expect(
-      await told(fixture, async (ctx) => {
-        await new Promise((resolve) => setTimeout(resolve, 5));
-        ctx.say("Hi.");
-      }),
-    ).toContain("does and asks");
+  it("compares a run that was cancelled up to there: what its code made of that is not compared", async () => {
+    const waiting: Code = async (ctx) => {
+      ctx.say("Wait.");
+      try {
+        await ctx.ask({ message: "Go on?" });
+      } catch {
+        ctx.say("Cancelled.");
+      }
+    };
+    const fixture = await recorded(waiting, { answers: 0, cancels: true });
+    expect(fixture.logs.at(-1)?.at(-1)).toMatchObject({ kind: "run.finished", outcome: "cancelled" });
+    expect(await told(fixture, waiting)).toContain("does and asks");
+    expect(await told(fixture, async (ctx) => ctx.say("Wait, please."))).toContain("main lane, emitted");
+  });
+
+  it("knows code that begins a second time, races, and the runs of other agents", async () => {
+    const code =
+      ({ task = "this", choice = "Which?" } = {}): Code =>
+      async (ctx, isLive) => {
+        const won = await ctx.race<string>([
+          (lane) => lane.once("quick", { effect: "read" }, () => (isLive ? "quick" : never())),
+          async (lane) => {
+            await lane.sleep("3d");
+            return "slow";
+          },
+        ]);
+        const reply = ctx.resumeFor("q");
+        if (reply === undefined) {
+          ctx.say(`${won}.`);
+          await ctx.interrupt({ id: "q", message: choice });
+        }
+        const id = ctx.uuid();
+        ctx.custom("id", id);
+        return await ctx.spawn(child, task);
+      };
+    const fixture = await recorded(code());
+    expect(await told(fixture, code())).toContain("does and asks");
+    expect(await told(fixture, code({ task: "that" }))).toMatch(
+      /step 1, input: child child [\s\S]*\+ {3}"task": "that"/,
+    );
+    const asking = await recorded(code(), { answers: 0 });
+    expect(await told(asking, code())).toContain("does and asks");
+    expect(await told(asking, code({ choice: "Which one?" }))).toMatch(
+      /the code asks something else[\s\S]*\+ {5}"message": "Which one\?"/,
+    );
+    expect(await told(asking, async (ctx) => void ctx.say("quick."))).toContain('step 0.0.0 was custom "quick"');
+    expect(worked).toEqual(["this"]);
+  });
+
+  it("lets code do what is no step, and says when that has no end", async () => {
+    const fixture = await recorded(async (ctx) => void ctx.say("Hi."));
+    const slow: Code = async (ctx) => {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      ctx.say("Hi.");
+    };
+    expect(await told(fixture, slow)).toContain("does and asks");
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    onTestFinished(() => void vi.useRealTimers());
+    const endless = told(fixture, async () => await new Promise(() => {})).catch((error: unknown) => error);
+    for (let turns = 0; turns < 100; turns++) {
+      await new Promise((resolve) => setImmediate(resolve));
+      if (turns > 20) vi.advanceTimersToNextTimer();
+    }
+    expect(await endless).toBeInstanceOf(ReplayStuckError);
   });
 });
