@@ -467,6 +467,36 @@ describe("a fork of a custom loop's run", () => {
     expect(shown).toContain("one: user.");
   });
 
+  it("does not begin again what had lost its race, however late its code comes to that", async () => {
+    const desk = shop();
+    let end = (): void => {};
+    await desk.deploy(async (ctx, world) => {
+      const won = await ctx.race<string>([
+        async (lane) => {
+          for (let turns = 0; turns < 5; turns++) await new Promise((resolve) => setImmediate(resolve));
+          return await lane.once("quick", { effect: "read" }, () => "quick");
+        },
+        async (lane) =>
+          await lane.once("slow", async () => {
+            world.effects.push("slow");
+            await new Promise<void>((resolve) => {
+              end = resolve;
+            });
+            return "slow";
+          }),
+      ]);
+      await ctx.once("behind", { effect: "read" }, () => end());
+      return won;
+    });
+    const uid = await desk.say("go");
+    expect(desk.world.effects).toEqual(["slow"]);
+    const log = await desk.log(uid);
+    const decided = log.find((entry) => entry.kind === "step.finished" && entry.path === "0")?.seq ?? -1;
+    expect(log.find((entry) => entry.kind === "step.finished" && entry.path === "0.1.0")?.seq).toBeGreaterThan(decided);
+    const fork = await desk.fork(uid, { at: decided, acknowledge: ["slow"] });
+    expect([result(await desk.state(fork)), desk.world.effects]).toEqual(["quick", ["slow"]]);
+  });
+
   it("has the signals that had come in, and what its transformers had noted", async () => {
     const desk = shop();
     const counting: Transformer = {
