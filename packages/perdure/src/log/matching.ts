@@ -16,7 +16,7 @@ import type { StepState } from "./run-state.ts";
 export interface Difference {
   /** The step or lane. */
   readonly path: Path;
-  /** The entry that the code does not come to any more. */
+  /** The first entry that the code does not come to any more. */
   readonly seq: number;
   /** In a sentence that goes on with "was recorded" and "now". */
   readonly what: string;

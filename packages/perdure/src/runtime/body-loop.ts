@@ -15,6 +15,7 @@ import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { type Difference, stepDifference } from "../log/matching.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
+import { isWithin } from "../protocol/ids.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
@@ -608,12 +609,23 @@ export class BodyLoop implements Loop, LoopHost {
   /** C3. @returns what stops the code at its line */
   #diverge(difference: Difference, place: string, at = placeInCode()): Diverged {
     if (this.#diverged === undefined) {
-      this.#diverged = new Diverged(difference, at, place);
+      this.#diverged = new Diverged({ ...difference, seq: this.#partedAt(difference) }, at, place);
       this.#report(this.#diverged);
       this.#leg?.drop("ended");
       this.#session.wake();
     }
     return this.#diverged;
+  }
+
+  /** A lane does one thing after the other: what is recorded of it before the difference, and was passed by, the code does not come to either. */
+  #partedAt({ path, seq }: Difference): number {
+    const lane = this.#stream?.laneOf(path) ?? path;
+    const passed = [...this.#session.state.steps.values()].flatMap((step) => {
+      const { started } = step;
+      const isPassed = isAwaited(step) && isWithin(started.path, lane) && !this.#asked.has(started.path);
+      return isPassed && !this.#isLost(started.path) ? [started.seq] : [];
+    });
+    return Math.min(seq, ...passed, ...(this.#stream?.unsaid(lane) ?? []), ...(this.#state?.unpublished(lane) ?? []));
   }
 
   #notAsked(run: RunState, path: Path): void {

@@ -12,6 +12,7 @@
 import { Published, type Send, stateUpdates } from "../emit/published.ts";
 import type { Difference } from "../log/matching.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
+import { isWithin } from "../protocol/ids.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import { rebase } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
@@ -70,6 +71,11 @@ export class BodyState extends Published {
   get missing(): Difference | undefined {
     const [change] = this.#changes.values();
     return change === undefined || this.#isAccepted ? undefined : differenceOf(change, null);
+  }
+
+  /** Where that stands, in the lanes of this one. */
+  unpublished(within: Path): readonly number[] {
+    return [...this.#changes.values()].flatMap(({ path, seq }) => (isWithin(path, within) ? [seq] : []));
   }
 
   override publish(send: Send, lane = ROOT): void {

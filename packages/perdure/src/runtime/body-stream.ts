@@ -119,6 +119,17 @@ export class BodyStream implements Stream {
     return undefined;
   }
 
+  /** The lane that a difference is in: it names a lane, or a step or reading of one. */
+  laneOf(path: Path): Path {
+    if (path === "" || this.#lanes.has(path)) return path;
+    return path.slice(0, Math.max(0, path.lastIndexOf("."))) as Path;
+  }
+
+  /** Where what stands first that the code has not emitted again, for each lane in this one. */
+  unsaid(within: Path): readonly number[] {
+    return [...this.#lanes].flatMap(([path, lane]) => (isWithin(path, within) ? (lane.next()?.seq ?? []) : []));
+  }
+
   /** In the lane of what it opens: a step has to end where it began. */
   #bridge(events: readonly AGUIEvent[], lane: Path): void {
     this.#needLeg();

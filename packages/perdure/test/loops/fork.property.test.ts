@@ -3,7 +3,8 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
 import type { Fate } from "../../src/testing/life.ts";
-import { done, ForkedLoops, type Gone, screen } from "./forking.ts";
+import { changes } from "./changed-loops.ts";
+import { done, ForkedLoops, type Gone, Stopped, screen } from "./forking.ts";
 import { isConcurrent, type Op, program } from "./random-loops.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`. */
@@ -66,4 +67,52 @@ test(`${RUNS} random custom loops, forked at random entries by processes that di
   );
   expect(met.forks).toBe(RUNS * 4);
   expect(met.deaths).toBeGreaterThan(RUNS / 2);
+}, 600_000);
+
+test("a fork from the last entry before new code parts from what is recorded comes to its end under it: what had ended is not done again, all that it does beside once", async () => {
+  const met = { forks: 0, parted: 0 };
+  await fc.assert(
+    fc.asyncProperty(
+      program.filter((ops) => !isConcurrent(ops)),
+      fc.nat(1_000),
+      fates,
+      async (ops, place, planned) => {
+        for (const change of Object.values(changes)) {
+          const other = change(ops, place);
+          if (other === undefined) continue;
+          const loops = new ForkedLoops(ops, other);
+          const source = await loops.plays();
+          const names = source.log.flatMap((entry) => (entry.kind === "step.started" ? [entry.name] : []));
+          let [from, at] = [source.log, source.log.length - 1];
+          const gone = async (uid: string, thread: string): Promise<Gone> => {
+            try {
+              return await loops.forks(uid, { at, acknowledge: names, thread }, thread === "again" ? planned : []);
+            } catch (error) {
+              if (!(error instanceof Stopped) || error.forkAt === undefined || thread === "again") throw error;
+              [from, at] = [await loops.log(error.run), error.forkAt];
+              met.parted += 1;
+              return await gone(error.run, "again");
+            }
+          };
+          const fork = await gone(source.run.uid, "fork");
+          const where = `forked at entry ${at} of ${from.length}`;
+          expect(fork.run.outcome, where).toBe("success");
+          const had = history(from, at);
+          const anew = new ForkedLoops(other);
+          const { effects } = await anew.plays();
+          expect(done(fork.effects), where).toEqual(done(effects).filter((name) => !had.has(name)));
+          for (const one of [fork.client, fork.late]) {
+            expect(screen(one, false), where).toEqual(
+              screen({ messages: fork.state.messages, state: fork.state.committed }, false),
+            );
+          }
+          await Promise.all([loops.close(), anew.close()]);
+          met.forks += 1;
+        }
+      },
+    ),
+    { numRuns: Math.ceil(RUNS / 2), endOnFailure: env.LOOP_RUNS !== undefined },
+  );
+  expect(met.forks).toBeGreaterThan(RUNS);
+  expect(met.parted).toBeGreaterThan(met.forks / 3);
 }, 600_000);

@@ -1,6 +1,6 @@
 /** Random custom loops, forked: each fork in a world of its own, in which nothing of its history has happened. */
 import type { AGUIEvent } from "perdure/protocol";
-import type { Entry } from "../../src/log/entries.ts";
+import type { Entry, Interrupt } from "../../src/log/entries.ts";
 import { type HeldByClient, normaliseTranscript } from "../../src/log/equal-transcripts.ts";
 import type { RunFixture } from "../../src/log/fixture.ts";
 import { fold, type RunState } from "../../src/log/fold.ts";
@@ -8,6 +8,7 @@ import { isJsonObject, type Json } from "../../src/protocol/json.ts";
 import { newTranscript, reduce, type Transcript } from "../../src/protocol/reduce.ts";
 import { SseFrames } from "../../src/protocol/sse.ts";
 import type { Uid } from "../../src/protocol/words.ts";
+import { forkPlace } from "../../src/runtime/diverged.ts";
 import type { ForkedRun, ForkOptions } from "../../src/runtime/fork.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
 import { type Fate, Life } from "../../src/testing/life.ts";
@@ -26,6 +27,20 @@ export interface Gone {
   readonly client: HeldByClient;
   /** And one that comes when all is over. */
   readonly late: HeldByClient;
+}
+
+/** A run waits for an operator. */
+export class Stopped extends Error {
+  /** The last entry before its code and its record part. */
+  readonly forkAt: number | undefined;
+
+  constructor(
+    readonly run: string,
+    interrupt: Interrupt,
+  ) {
+    super(interrupt.message);
+    this.forkAt = forkPlace(interrupt);
+  }
 }
 
 /** One program, one store, and as many worlds as it is played in. */
@@ -140,7 +155,7 @@ export class ForkedLoops {
       if (run.outcome !== null) return await this.#gone(run, client);
       const open = (await (await this.#store()).questions({ tenant: "local", run: run.uid })).items;
       const stopped = open.find(({ interrupt }) => interrupt.kind === "diverged" || interrupt.kind === "poisoned");
-      if (stopped !== undefined) throw new Error(stopped.interrupt.message);
+      if (stopped !== undefined) throw new Stopped(run.uid, stopped.interrupt);
       for (const { interrupt } of open) {
         const payload = answerTo(interrupt.kind, interrupt.message, this.#ledger);
         const headers = { "content-type": "application/json" };

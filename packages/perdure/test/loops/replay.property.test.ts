@@ -4,6 +4,7 @@ import { replay } from "perdure/testing";
 import { expect, test } from "vitest";
 import type { RunFixture } from "../../src/log/fixture.ts";
 import type { Fate } from "../../src/testing/life.ts";
+import { changes } from "./changed-loops.ts";
 import { ForkedLoops } from "./forking.ts";
 import { Ledger, loopOf, type Op, program } from "./random-loops.ts";
 
@@ -14,33 +15,6 @@ const fates: fc.Arbitrary<Fate[]> = fc.array(
   fc.record({ when: fc.constantFrom("after" as const, "before" as const), commits: fc.integer({ min: 0, max: 40 }) }),
   { maxLength: 2 },
 );
-
-/** Another program, or undefined: nobody could tell. */
-type Change = (ops: readonly Op[], at: number) => readonly Op[] | undefined;
-
-const TOLD: ReadonlySet<Op["op"]> = new Set([
-  ...(["say", "think", "message", "toolCall", "activity", "custom", "call", "once", "ask", "sleep"] as const),
-]);
-
-const changes: { readonly [what: string]: Change } = {
-  "one step more": (ops, at) => ops.toSpliced(at % (ops.length + 1), 0, { op: "sleep" }),
-  "one event more": (ops, at) => ops.toSpliced(at % (ops.length + 1), 0, { op: "custom" }),
-  "one thing less": (ops, at) => {
-    const told = ops.flatMap(({ op }, i) => (TOLD.has(op) ? [i] : []));
-    const index = told[at % Math.max(1, told.length)];
-    return index === undefined ? undefined : ops.toSpliced(index, 1);
-  },
-  "another text": (ops, at) => {
-    const said = ops.flatMap((op, i) => (op.op === "say" || op.op === "think" ? [{ op, i }] : []));
-    const one = said[at % Math.max(1, said.length)];
-    return one && ops.with(one.i, { ...one.op, text: `${one.op.text}!` });
-  },
-  "another effect": (ops, at) => {
-    const steps = ops.flatMap((op, i) => (op.op === "call" || op.op === "once" ? [{ op, i }] : []));
-    const one = steps[at % Math.max(1, steps.length)];
-    return one && ops.with(one.i, { ...one.op, effect: one.op.effect === "read" ? "write" : "read" });
-  },
-};
 
 /** Held against a record in a world of its own, in which nothing must happen. */
 async function replayed(fixture: RunFixture, ops: readonly Op[]) {
