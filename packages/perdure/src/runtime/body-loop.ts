@@ -15,7 +15,6 @@ import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { type Difference, stepDifference } from "../log/matching.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
-import { isWithin } from "../protocol/ids.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
@@ -35,7 +34,16 @@ import {
 } from "./body-record.ts";
 import { inputOf, principalOf } from "./body-request.ts";
 import { BodyState } from "./body-state.ts";
-import { differenceOfMissing, isAwaited, isLost, type Race, recordedCall, unfinishedCalls } from "./body-steps.ts";
+import {
+  differenceOfMissing,
+  isAwaited,
+  isInLine,
+  isLost,
+  laneAround,
+  type Race,
+  recordedCall,
+  unfinishedCalls,
+} from "./body-steps.ts";
 import { BodyStream, placeOf, type Terminal } from "./body-stream.ts";
 import type { LoopBudget } from "./budget.ts";
 import { budgetExceeded } from "./budget-question.ts";
@@ -609,7 +617,7 @@ export class BodyLoop implements Loop, LoopHost {
   /** C3. @returns what stops the code at its line */
   #diverge(difference: Difference, place: string, at = placeInCode()): Diverged {
     if (this.#diverged === undefined) {
-      this.#diverged = new Diverged({ ...difference, seq: this.#partedAt(difference) }, at, place);
+      this.#diverged = new Diverged({ ...difference, seq: this.#partedAt(difference, at) }, at, place);
       this.#report(this.#diverged);
       this.#leg?.drop("ended");
       this.#session.wake();
@@ -617,12 +625,15 @@ export class BodyLoop implements Loop, LoopHost {
     return this.#diverged;
   }
 
-  /** A lane does one thing after the other: what is recorded of it before the difference, and was passed by, the code does not come to either. */
-  #partedAt({ path, seq }: Difference): number {
-    const lane = this.#stream?.laneOf(path) ?? path;
+  /**
+   * A lane does one thing after the other: what is recorded of it before the difference, and was passed by, the code does not come to either.
+   * So it is of the lanes around it, which wait for it. When no line does something else, but all lanes wait or have ended, that goes for each.
+   */
+  #partedAt({ path, seq }: Difference, at: string | null): number {
+    const lane = at === null ? ("" as Path) : (this.#stream?.laneOf(path) ?? path);
     const passed = [...this.#session.state.steps.values()].flatMap((step) => {
       const { started } = step;
-      const isPassed = isAwaited(step) && isWithin(started.path, lane) && !this.#asked.has(started.path);
+      const isPassed = isAwaited(step) && isInLine(laneAround(started.path), lane) && !this.#asked.has(started.path);
       return isPassed && !this.#isLost(started.path) ? [started.seq] : [];
     });
     return Math.min(seq, ...passed, ...(this.#stream?.unsaid(lane) ?? []), ...(this.#state?.unpublished(lane) ?? []));

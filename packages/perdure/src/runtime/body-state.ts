@@ -12,12 +12,11 @@
 import { Published, type Send, stateUpdates } from "../emit/published.ts";
 import type { Difference } from "../log/matching.ts";
 import type { AGUIEvent } from "../protocol/events.ts";
-import { isWithin } from "../protocol/ids.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import { rebase } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { BodyRecord, RecordedChange } from "./body-record.ts";
-import { differenceOfMore } from "./body-steps.ts";
+import { differenceOfMore, isInLine, laneAround } from "./body-steps.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { KnownChanges } from "./state-changes.ts";
 
@@ -73,9 +72,9 @@ export class BodyState extends Published {
     return change === undefined || this.#isAccepted ? undefined : differenceOf(change, null);
   }
 
-  /** Where that stands, in the lanes of this one. */
-  unpublished(within: Path): readonly number[] {
-    return [...this.#changes.values()].flatMap(({ path, seq }) => (isWithin(path, within) ? [seq] : []));
+  /** Where that stands, of the lanes in line with this one. */
+  unpublished(at: Path): readonly number[] {
+    return [...this.#changes.values()].flatMap(({ path, seq }) => (isInLine(laneAround(path), at) ? [seq] : []));
   }
 
   override publish(send: Send, lane = ROOT): void {

@@ -14,6 +14,16 @@ export function isAwaited(step: StepState | undefined): boolean {
   return kind !== "race" && /(^|\.)\d+$/.test(path);
 }
 
+/** The lane of which something is a step, a reading or a publication. */
+export function laneAround(path: Path): Path {
+  return path.slice(0, Math.max(0, path.lastIndexOf("."))) as Path;
+}
+
+/** Whether one of two lanes is in the other: they do one thing after the other. */
+export function isInLine(one: Path, other: Path): boolean {
+  return isWithin(one, other) || isWithin(other, one);
+}
+
 /** A race that is decided. */
 export interface Race {
   readonly race: Path;

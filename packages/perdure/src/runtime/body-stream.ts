@@ -14,7 +14,7 @@ import { isWithin } from "../protocol/ids.ts";
 import { hasMessage, openItems, verify, type Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import { type BodyRecord, OWN_SNAPSHOT, type RecordedEvent, type Vacancy } from "./body-record.ts";
-import { differenceOfMore } from "./body-steps.ts";
+import { differenceOfMore, isInLine, laneAround } from "./body-steps.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { intake } from "./intake.ts";
 
@@ -121,13 +121,12 @@ export class BodyStream implements Stream {
 
   /** The lane that a difference is in: it names a lane, or a step or reading of one. */
   laneOf(path: Path): Path {
-    if (path === "" || this.#lanes.has(path)) return path;
-    return path.slice(0, Math.max(0, path.lastIndexOf("."))) as Path;
+    return this.#lanes.has(path) ? path : laneAround(path);
   }
 
-  /** Where what stands first that the code has not emitted again, for each lane in this one. */
-  unsaid(within: Path): readonly number[] {
-    return [...this.#lanes].flatMap(([path, lane]) => (isWithin(path, within) ? (lane.next()?.seq ?? []) : []));
+  /** Where what stands first that the code has not emitted again, of each lane in line with this one. */
+  unsaid(at: Path): readonly number[] {
+    return [...this.#lanes].flatMap(([path, lane]) => (isInLine(path, at) ? (lane.next()?.seq ?? []) : []));
   }
 
   /** In the lane of what it opens: a step has to end where it began. */

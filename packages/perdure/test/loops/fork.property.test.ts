@@ -72,45 +72,40 @@ test(`${RUNS} random custom loops, forked at random entries by processes that di
 test("a fork from the last entry before new code parts from what is recorded comes to its end under it: what had ended is not done again, all that it does beside once", async () => {
   const met = { forks: 0, parted: 0 };
   await fc.assert(
-    fc.asyncProperty(
-      program.filter((ops) => !isConcurrent(ops)),
-      fc.nat(1_000),
-      fates,
-      async (ops, place, planned) => {
-        for (const change of Object.values(changes)) {
-          const other = change(ops, place);
-          if (other === undefined) continue;
-          const loops = new ForkedLoops(ops, other);
-          const source = await loops.plays();
-          const names = source.log.flatMap((entry) => (entry.kind === "step.started" ? [entry.name] : []));
-          let [from, at] = [source.log, source.log.length - 1];
-          const gone = async (uid: string, thread: string): Promise<Gone> => {
-            try {
-              return await loops.forks(uid, { at, acknowledge: names, thread }, thread === "again" ? planned : []);
-            } catch (error) {
-              if (!(error instanceof Stopped) || error.forkAt === undefined || thread === "again") throw error;
-              [from, at] = [await loops.log(error.run), error.forkAt];
-              met.parted += 1;
-              return await gone(error.run, "again");
-            }
-          };
-          const fork = await gone(source.run.uid, "fork");
-          const where = `forked at entry ${at} of ${from.length}`;
-          expect(fork.run.outcome, where).toBe("success");
-          const had = history(from, at);
-          const anew = new ForkedLoops(other);
-          const { effects } = await anew.plays();
-          expect(done(fork.effects), where).toEqual(done(effects).filter((name) => !had.has(name)));
-          for (const one of [fork.client, fork.late]) {
-            expect(screen(one, false), where).toEqual(
-              screen({ messages: fork.state.messages, state: fork.state.committed }, false),
-            );
+    fc.asyncProperty(program, fc.nat(1_000), fates, async (ops, place, planned) => {
+      for (const change of Object.values(changes)) {
+        const other = change(ops, place);
+        if (other === undefined) continue;
+        const loops = new ForkedLoops(ops, other);
+        const source = await loops.plays();
+        const names = source.log.flatMap((entry) => (entry.kind === "step.started" ? [entry.name] : []));
+        let [from, at] = [source.log, source.log.length - 1];
+        const gone = async (uid: string, thread: string): Promise<Gone> => {
+          try {
+            return await loops.forks(uid, { at, acknowledge: names, thread }, thread === "again" ? planned : []);
+          } catch (error) {
+            if (!(error instanceof Stopped) || error.forkAt === undefined || thread === "again") throw error;
+            [from, at] = [await loops.log(error.run), error.forkAt];
+            met.parted += 1;
+            return await gone(error.run, "again");
           }
-          await Promise.all([loops.close(), anew.close()]);
-          met.forks += 1;
+        };
+        const fork = await gone(source.run.uid, "fork");
+        const where = `forked at entry ${at} of ${from.length}`;
+        expect(fork.run.outcome, where).toBe("success");
+        const had = history(from, at);
+        const anew = new ForkedLoops(other);
+        const { effects } = await anew.plays();
+        expect(done(fork.effects), where).toEqual(done(effects).filter((name) => !had.has(name)));
+        for (const one of [fork.client, fork.late]) {
+          expect(screen(one, true), where).toEqual(
+            screen({ messages: fork.state.messages, state: fork.state.committed }, true),
+          );
         }
-      },
-    ),
+        await Promise.all([loops.close(), anew.close()]);
+        met.forks += 1;
+      }
+    }),
     { numRuns: Math.ceil(RUNS / 2), endOnFailure: env.LOOP_RUNS !== undefined },
   );
   expect(met.forks).toBeGreaterThan(RUNS);
