@@ -158,15 +158,18 @@ function comparable(entries: readonly Entry[], before: RunState | undefined): Co
     (entry) => entry.kind === "inbox.taken" && (entry.item === "cancel" || entry.item === "abandon"),
   );
   if (cancelled !== -1) return { compared: entries.slice(0, cancelled), isWhole: false, isEnded: false };
-  const { finished, spending, leg, interrupts } = fold(entries, before);
+  const { finished, spending, answers, leg, interrupts } = fold(entries, before);
+  const stopped = spending.stop === null ? undefined : answers.get(spending.stop.id);
+  if (stopped !== undefined) {
+    return { compared: entries.filter(({ seq }) => seq < stopped.seq), isWhole: false, isEnded: false };
+  }
   if (finished === null) {
     // What else rests is not for its code alone to say: a budget, or a write of which nobody knows, holds other steps back.
     const isItsOwn = [...interrupts.values()].every(({ kind }) => WAITED_FOR.has(kind));
     return { compared: entries, isWhole: leg === null && isItsOwn, isEnded: false };
   }
   const last = entries.findLastIndex(({ kind }) => kind === "leg.finished");
-  const isEnded = spending.stop === null;
-  return { compared: withOwnEnds(entries.slice(0, last)), isWhole: isEnded, isEnded };
+  return { compared: withOwnEnds(entries.slice(0, last)), isWhole: true, isEnded: true };
 }
 
 const WAITED_FOR: ReadonlySet<string> = new Set(["approval", "question", "suspension", "client-tool"]);

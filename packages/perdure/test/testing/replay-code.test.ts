@@ -1,5 +1,5 @@
 /** Replays of custom loops: code as it is now, held against what it was recorded to do. */
-import { type Agent, agent, createRuntime, type LoopContext, memory, tool } from "perdure";
+import { type Agent, agent, type Budget, createRuntime, type LoopContext, memory, tool } from "perdure";
 import type { Json } from "perdure/protocol";
 import { ReplayStuckError, replay, scriptedModel } from "perdure/testing";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
@@ -19,16 +19,22 @@ const child = agent<Json>({
   run: async (ctx) => await ctx.once("work", () => worked.push(ctx.lastUserText())),
 }) as Agent;
 
-const loopOf = (code: Code, isLive: boolean): Agent =>
-  agent<Json>({ name: "loop", agents: [child], run: (ctx) => code(ctx, isLive) }) as Agent;
+const loopOf = (code: Code, isLive: boolean, budget?: Budget): Agent =>
+  agent<Json>({ name: "loop", agents: [child], ...(budget && { budget }), run: (ctx) => code(ctx, isLive) }) as Agent;
 
 /** What the code does, as a file; its questions are answered with `true`. */
 async function recorded(
   code: Code,
-  { exporting = code, answers = 9, cancels = false, redact = undefined as ((text: string) => string) | undefined } = {},
+  {
+    exporting = code,
+    answers = 9,
+    cancels = false,
+    budget = undefined as Budget | undefined,
+    redact = undefined as ((text: string) => string) | undefined,
+  } = {},
 ) {
   const store = memory();
-  const runtime = createRuntime({ agents: [loopOf(code, true)], store, onError: () => {} });
+  const runtime = createRuntime({ agents: [loopOf(code, true, budget)], store, onError: () => {} });
   onTestFinished(() => runtime.close());
   const ask = asking(runtime);
   await ask("/agents/loop", saying("find ann@example.org"));
@@ -41,7 +47,8 @@ async function recorded(
     if (isAtRest && left === 0 && cancels) await ask(`/runs/${uid}/cancel`, {});
     else if (isAtRest && left === 0) break;
     for (const { interrupt } of isAtRest ? open : []) {
-      const payload = interrupt.kind === "approval" ? { approved: true } : true;
+      const payload =
+        interrupt.kind === "approval" ? { approved: true } : interrupt.kind === "budget" ? { stop: true } : true;
       await ask(`/inbox/${encodeURIComponent(interrupt.id)}`, { status: "resolved", payload });
       left -= 1;
     }
@@ -250,6 +257,21 @@ describe("a replay of a custom loop", () => {
     expect(fixture.logs.at(-1)?.at(-1)).toMatchObject({ kind: "run.finished", outcome: "cancelled" });
     expect(await told(fixture, waiting)).toContain("does and asks");
     expect(await told(fixture, async (ctx) => ctx.say("Wait, please."))).toContain("main lane, emitted");
+  });
+
+  it("compares a run that its budget has stopped up to there", async () => {
+    const spending: Code = async (ctx, isLive) => {
+      const look = tool({
+        ...{ name: "look", description: "Looks.", effect: "read", input: z.object({ n: z.number() }) },
+        call: ({ n }) => (isLive ? n : never()),
+      });
+      ctx.say("Looking.");
+      return [await ctx.call(look, { n: 1 }), await ctx.call(look, { n: 2 })];
+    };
+    const fixture = await recorded(spending, { budget: { calls: 1 } });
+    expect(fixture.logs.at(-1)?.at(-1)).toMatchObject({ kind: "run.finished", outcome: "failed" });
+    expect(await told(fixture, spending)).toContain("does and asks");
+    expect(await told(fixture, async (ctx) => ctx.say("Looking again."))).toContain("main lane, emitted");
   });
 
   it("knows code that begins a second time, races, and the runs of other agents", async () => {
