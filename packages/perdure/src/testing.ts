@@ -20,6 +20,7 @@ export type { Difference, FindingKind } from "./testing/compare.ts";
 export { type CrashMatrixOptions, crashMatrix, type MatrixAgent } from "./testing/crash-matrix.ts";
 export { type Disk, type DiskSettings, memoryDisk, sqliteDisk } from "./testing/outside.ts";
 export { cutHere } from "./testing/places.ts";
+export { ReplayStuckError } from "./runtime/replay-code.ts";
 export { ReplayError, replay } from "./testing/replay.ts";
 export { type ReplayDifference, ReplayDifferenceError, ReplayReport } from "./testing/replay-report.ts";
 export { type Boundary, CrashMatrixError, type CrashReport, type Finding } from "./testing/report.ts";

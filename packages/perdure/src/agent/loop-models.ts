@@ -1,5 +1,6 @@
 /** Model calls of custom loops: their options checked, and made what the driver asks. */
 
+import type { AskedOfModel } from "../log/fixture.ts";
 import type { Message } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Agent, AgentTool, LoopModels, PreparedModel } from "../runtime/agent-definition.ts";
@@ -76,6 +77,7 @@ function prepare(agent: string, budget: AgentBudget, options: ModelCallOptions):
         return { output: output as unknown as Json, usage };
       },
     }),
+    asks: () => ({ prompt: toPrompt({ instructions, turns }), tools, settings }) as unknown as AskedOfModel,
     read(recorded, usage) {
       const output = readModelOutput(recorded);
       const { messageId, text, reasoning, finishReason } = output;

@@ -24,7 +24,7 @@ export interface Access {
   /** @param follow - stays until the run has ended */
   log(uid: string, after: number, follow: boolean): AsyncIterable<Entry>;
   questions(query: ListQuery): Promise<{ readonly interrupts: readonly ShownQuestion[]; readonly next: string | null }>;
-  answer(interrupt: string, reply: Reply): Promise<Taken>;
+  answer(interrupt: string, reply: Reply): Promise<Taken | ForkedInstead>;
   /** @returns the run after it; `isLate`: it had ended already */
   put(uid: string, kind: "cancel" | "abandon"): Promise<{ readonly run: ShownRun; readonly isLate: boolean }>;
   /** One after the other; what is refused of one does not keep the others. */
@@ -46,4 +46,12 @@ export interface Taken {
   readonly run: string;
   /** `covered`: it had this answer already. */
   readonly state: "answered" | "covered";
+}
+
+/** In place of an answer: another run goes on, and the question stays open. */
+export interface ForkedInstead {
+  readonly id: string;
+  readonly run: string;
+  readonly state: "open";
+  readonly fork: ShownRun;
 }

@@ -30,6 +30,7 @@ export function answerLines({ id, kind, schema }: Answerable): readonly (readonl
     case "poisoned":
       return ["go-on", "abandon"].map((action) => answer("--value", JSON.stringify({ action })));
     case "diverged":
+      // A fork from here is none: the question stays open.
       return ["accept", "abandon"].map((action) => answer("--value", JSON.stringify({ action })));
     case "client-tool":
     case "contract-changed":

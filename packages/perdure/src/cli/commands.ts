@@ -197,7 +197,15 @@ export function answer(interrupt: string, reply: Reply): Command {
   return async (access, report) => {
     const taken = await access.answer(interrupt, reply);
     if (report.isJson) {
-      report.json({ interrupt: taken });
+      const { fork: forked, ...interrupt } = "fork" in taken ? taken : { ...taken, fork: undefined };
+      report.json({ interrupt, ...(forked !== undefined && { fork: forked }) });
+      return true;
+    }
+    if ("fork" in taken) {
+      sayForked(report, taken.fork);
+      report.line(`Run ${taken.run} stays where it is, and so does its question ${taken.id}, until it is given up.`);
+      report.line();
+      report.next(["why", taken.fork.uid], ["abandon", taken.run]);
       return true;
     }
     report.line(
@@ -243,12 +251,17 @@ export function fork(uid: string, options: ForkOptions): Command {
       report.json({ run, forkedFrom: { uid, seq } });
       return true;
     }
-    report.line(`Forked behind entry ${seq}: run ${run.uid} of agent ${short(run.agent, 40)} goes on from there.`);
+    sayForked(report, run, seq);
     report.line(`It is in thread ${short(run.thread ?? "-", 80)}; run ${uid} stays as it is.`);
     report.line();
     report.next(["log", run.uid, "--follow"], ["why", run.uid]);
     return true;
   };
+}
+
+function sayForked(report: Report, run: ShownRun, seq?: number): void {
+  const where = seq === undefined ? "" : ` behind entry ${seq}`;
+  report.line(`Forked${where}: run ${run.uid} of agent ${short(run.agent, 40)} goes on from there.`);
 }
 
 /** Standard output is the file. */

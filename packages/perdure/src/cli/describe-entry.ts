@@ -14,7 +14,10 @@ export interface Described {
 export function describeEntry(entry: Entry): Described {
   if (entry.kind !== "frame") return { kind: entry.kind, path: pathOf(entry), what: whatOf(entry) };
   const { path } = entry;
-  if ("event" in entry) return { kind: entry.event.type, path, what: eventText(entry.event) };
+  if ("event" in entry) {
+    const what = eventText(entry.event);
+    return { kind: entry.event.type, path, what: entry.past ? join("before the fork", what) : what };
+  }
   return { kind: entry.ref.of, path, what: refText(entry.ref) };
 }
 

@@ -4,7 +4,7 @@ import type { RunFixture } from "../log/fixture.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { ForkOptions } from "../runtime/fork.ts";
 import type { Reply, Verified } from "../store/store.ts";
-import type { Access, ListQuery, Pruning, Taken } from "./access.ts";
+import type { Access, ForkedInstead, ListQuery, Pruning, Taken } from "./access.ts";
 import { CommandError, noInterrupt, noRun, usage } from "./command-error.ts";
 
 /** A server's control plane, as the one who asks may see it. */
@@ -84,10 +84,11 @@ export class HttpAccess implements Access {
     return { interrupts: found.interrupts, next: found.next ?? null };
   }
 
-  async answer(interrupt: string, reply: Reply): Promise<Taken> {
+  async answer(interrupt: string, reply: Reply): Promise<Taken | ForkedInstead> {
     const response = await this.#ask(`inbox/${encodeURIComponent(interrupt)}`, { ...reply });
     if (!response.ok) await this.#refused(response, noInterrupt(interrupt));
-    return (await this.#read<{ interrupt: Taken }>(response)).interrupt;
+    const { interrupt: taken, fork } = await this.#read<{ interrupt: Taken; fork?: ShownRun }>(response);
+    return fork === undefined ? taken : { id: taken.id, run: taken.run, state: "open", fork };
   }
 
   async put(uid: string, kind: "cancel" | "abandon"): Promise<{ readonly run: ShownRun; readonly isLate: boolean }> {

@@ -5,9 +5,11 @@
 import type { ShownDetail } from "../http/shown.ts";
 import type { Entry, Fact, Interrupt } from "../log/entries.ts";
 import type { RunState, StepState } from "../log/fold.ts";
+import { writesAfter } from "../log/fork.ts";
 import { modelOutput } from "../log/model-output.ts";
 import type { Path } from "../protocol/words.ts";
 import { childUid } from "../runtime/child-start.ts";
+import { forkPlace } from "../runtime/diverged.ts";
 import { afterExpiry, answerLines } from "./answer-lines.ts";
 import { callOf, endOf, failuresOf, keyOf, stepOf, upper } from "./step-wording.ts";
 import { ago, jsonText, quoted, sentence, short, span } from "./wording.ts";
@@ -203,9 +205,14 @@ function question(state: RunState, entries: readonly Entry[], interrupt: Interru
       const says = `It waits for the client to run ${callOf(state, step)}: the result comes with the client's next request, which nobody can answer for it.`;
       return { kind: "client-call", ...about, next: [["cancel", state.run.uid]], says };
     }
+    case "diverged":
+      return diverged(state, interrupt, {
+        ...about,
+        next,
+        says: `It waits for an operator (${kind}): ${message}${asked}`,
+      });
     case "poisoned":
     case "contract-changed":
-    case "diverged":
       return {
         kind: "question",
         ...about,
@@ -215,6 +222,28 @@ function question(state: RunState, entries: readonly Entry[], interrupt: Interru
     default:
       return kind satisfies never;
   }
+}
+
+/** Its code can go on in a fork, from where it does what it did. */
+function diverged(state: RunState, question: Interrupt, reason: Omit<Reason, "kind">): Reason {
+  const at = forkPlace(question);
+  if (at === undefined) return { kind: "question", ...reason };
+  const kept = [...state.steps].flatMap(([path, { finished }]) =>
+    finished !== undefined && finished.seq <= at ? [path] : [],
+  );
+  const writes = writesAfter({ state }, { kept: new Set(kept) });
+  const again = writes.map(({ path, name, input = null, applied }) => {
+    const call = input === null ? `${short(name, 64)} (step ${path})` : callOf(state, state.steps.get(path));
+    return `${call}, which ${applied === "yes" ? "was applied" : "may have been applied"}`;
+  });
+  const twice = again.length === 0 ? "" : `; it would do once more ${again.join(", and ")}`;
+  const acknowledge = writes.length === 0 ? [] : ["--acknowledge", ...writes.map(({ path }) => path)];
+  return {
+    kind: "question",
+    ...reason,
+    next: [...reason.next, ["fork", state.run.uid, "--at", String(at), ...acknowledge]],
+    says: `${reason.says} Both agree up to entry ${at}: a fork from there goes on under the new code${twice}.`,
+  };
 }
 
 /** When it was asked: for a client's call, when its step began. */

@@ -178,11 +178,20 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
     if (reply === undefined) {
       return problem(400, "INPUT_INVALID", 'send { "status": "resolved" | "cancelled", "payload": … } as JSON');
     }
-    const answered = await engine.answer({ interrupt: id, ...reply, by: principal });
+    const answered = await engine.answer({ interrupt: id, ...reply, by: principal }).catch((error: unknown) => {
+      if (error instanceof ForkRefusedError) return error;
+      throw error;
+    });
+    if (answered instanceof ForkRefusedError) return forkProblem(answered);
     switch (answered.is) {
       case "taken":
       case "covered":
         return c.json({ interrupt: { id, run: run.uid, state: answered.is === "taken" ? "answered" : "covered" } });
+      case "forked": {
+        const fork = await store.run(answered.fork);
+        const interrupt = { id, run: run.uid, state: "open" };
+        return c.json({ interrupt, fork: fork && (await showRun(store, fork, now())) }, answered.isNew ? 201 : 200);
+      }
       case "refused":
         return problem(answered.status, answered.code, `the answer to interrupt ${id} is refused`, {
           details: answered.details,

@@ -43,6 +43,7 @@ const STATUS: Readonly<Record<ForkRefusedError["code"], number>> = {
   AGENT_NOT_FOUND: 404,
   FORK_UNSUPPORTED: 422,
   FORK_POINT: 422,
+  RUN_PRUNED: 409,
   FORK_EDIT: 422,
   STATE_INVALID: 422,
   WRITES_NOT_ACKNOWLEDGED: 409,

@@ -1,5 +1,5 @@
 /** Runs and questions as whoever operates them is shown them: the JSON of the control plane, and what the command reads from a file. */
-import { isListed, wireInterrupt } from "../log/interrupts.ts";
+import { isListed, isOperators, wireInterrupt } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { EventStore, Inbox, Query, Question, Run } from "../store/store.ts";
@@ -66,6 +66,8 @@ export interface ShownQuestion {
   readonly audience?: string;
   readonly expiresAt?: number;
   readonly openedAt: number;
+  /** Of a question to an operator: what it is about. Of `diverged`: both sides, the line, and the last entry before they part. */
+  readonly metadata?: Json;
 }
 
 /** Asks the store for what a run waits for only where it does. */
@@ -140,6 +142,7 @@ export function showQuestion({ uid, interrupt, openedAt, run }: Question & { rea
     ...(toolCallId !== undefined && { toolCall: toolCallId }),
     ...(audience !== null && { audience }),
     ...(expiresAt !== null && { expiresAt }),
+    ...(isOperators(interrupt) && interrupt.metadata !== undefined && { metadata: interrupt.metadata }),
   };
 }
 

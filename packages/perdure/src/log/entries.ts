@@ -242,7 +242,8 @@ const factSchema = z.discriminatedUnion("kind", [
     parent: optional(object({ uid, path })),
     /** What its parent's budget has left to it, and the scope that whoever raises that needs. */
     allotted: optional(object({ limits: amounts, audience: z.string().nullable() })),
-    forkedFrom: optional(object({ uid, seq: count })),
+    /** `history`: the last entry of what it has from there. */
+    forkedFrom: optional(object({ uid, seq: count, history: optional(count) })),
     /** In place of the agent's own. */
     instructions: optional(z.string()),
   }),
@@ -337,8 +338,12 @@ const factSchema = z.discriminatedUnion("kind", [
 
 /**
  * `bridge`: it is none of those that the code of a loop has emitted. It closes what is open when a leg ends, or opens it again when the code goes on.
+ * `past`: the code has emitted it in the run that this one was forked from. It is held against that here, and nobody is shown it.
  */
-const eventFrame = object({ kind: z.literal("frame"), path, event, bridge: optional(z.literal(true)) });
+const eventFrame = object({
+  ...{ kind: z.literal("frame"), path, event },
+  ...{ bridge: optional(z.literal(true)), past: optional(z.literal(true)) },
+});
 /** `shown`: what a child has shown at a `CHILD` reference. It is kept in the child's log alone; whoever loads this one puts it in. */
 const refFrame = object({ kind: z.literal("frame"), path, ref: frameRef, shown: optional(event) });
 
@@ -379,6 +384,7 @@ export function entryAt(entry: NewEntry, seq: number, at: number): Entry {
   const { kind, path } = entry;
   if ("event" in entry) {
     const { event } = entry;
+    if (entry.past !== undefined) return { ...entry, seq, at };
     return entry.bridge === undefined ? { kind, path, event, seq, at } : { kind, path, event, bridge: true, seq, at };
   }
   const { ref, shown } = entry;

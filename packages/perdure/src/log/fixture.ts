@@ -48,6 +48,7 @@ export function withJoinedDeltas(entries: readonly Entry[]): readonly Entry[] {
 function joinedWith(last: Entry, next: Entry): Entry | undefined {
   if (last.kind !== "frame" || next.kind !== "frame" || last.path !== next.path) return undefined;
   if (!("event" in last) || !("event" in next) || !DELTAS.has(last.event.type)) return undefined;
+  if (last.bridge !== next.bridge || last.past !== next.past) return undefined;
   const { delta: before, ...block } = last.event as { delta: string };
   const { delta, ...same } = next.event as { delta: string };
   if (JSON.stringify(block) !== JSON.stringify(same)) return undefined;

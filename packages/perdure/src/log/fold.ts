@@ -131,7 +131,7 @@ export class Folding {
     // Gaps are legal: frames may have been pruned.
     if (entry.seq <= head) throw new LogError(run.uid, describe(entry), `entry ${head} came before it`);
     this.#now.head = entry.seq;
-    if (entry.kind === "frame") return this.#show(entry, run);
+    if (entry.kind === "frame") return "past" in entry ? undefined : this.#show(entry, run);
     this.#note(entry, run);
     const spending = afterEntry(
       this.#now.spending,

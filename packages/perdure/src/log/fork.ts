@@ -10,6 +10,8 @@
  * K5. The legs become one, and what only concerned the other run is left out: that it rested, was cancelled, stopped by its budget or ended,
  *     and what it has used.
  * K6. Ids that the run has made are renamed to the fork's, where they are ids. What a tool has said is left as it is.
+ *
+ * What a fork of a custom loop has more than that is `fork-code.ts`'s.
  */
 import type { ContentPart, Message } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
@@ -83,8 +85,10 @@ export function forkPoint(source: ForkSource, at: number): ForkPoint {
   const state = fold(prefix, before);
   const kept = new Set([...state.steps].flatMap(([path, { finished }]) => (finished ? [path] : [])));
   const last = [...state.steps.values()].at(-1);
-  // Nothing rests on an answer that there is none of: it is asked for again.
-  if (last?.started.step === "model" && last.finished?.status !== "ok") kept.delete(last.started.path);
+  // Nothing rests on an answer that there is none of, unless code has gone on without it: it is asked for again.
+  if (last?.started.step === "model" && last.finished?.status !== "ok" && !goesOn(prefix, state, last.finished)) {
+    kept.delete(last.started.path);
+  }
   const stops = prefix.flatMap((entry): string[] => {
     if (entry.kind !== "interrupt.opened" || entry.interrupt.kind !== "budget") return [];
     const answer = state.answers.get(entry.interrupt.id);
@@ -93,20 +97,39 @@ export function forkPoint(source: ForkSource, at: number): ForkPoint {
   return { at: cut, prefix, state, kept, stops: new Set(stops) };
 }
 
-/** The place of the last entry of the batch in which a run begins. */
+/** Whether code of a custom loop has done something behind the end of a step. */
+function goesOn(prefix: readonly Entry[], { steps }: RunState, end: { readonly seq: number } | undefined): boolean {
+  const from = end?.seq ?? Number.POSITIVE_INFINITY;
+  return prefix.some(
+    (entry) => entry.seq > from && (entry.kind === "state" || (entry.kind === "frame" && isLoopFrame(entry, steps))),
+  );
+}
+
+/** The place of the last of the entries with which a run begins. Those of a fork may be more than one leg's; those of a pruned run have no frames. */
 function openingOf(entries: readonly Entry[]): number {
-  const leg = entries.findIndex(({ kind }) => kind === "leg.started");
-  const opens = (entry: Entry): boolean =>
-    entry.kind === "state" ? entry.path === "" : entry.kind === "frame" && "ref" in entry && OPENING.has(entry.ref.of);
-  let last = leg;
+  const started = entries.findIndex((entry) => isOpening(entry));
+  let last = started === -1 ? entries.findIndex(({ kind }) => kind === "leg.started") : started;
   for (let next = entries[last + 1]; next !== undefined && opens(next); next = entries[last + 1]) last += 1;
   return entries[last]?.seq ?? 0;
+}
+
+function opens(entry: Entry): boolean {
+  return entry.kind === "state" ? entry.path === "" : isOpening(entry);
+}
+
+function isOpening(entry: Entry): boolean {
+  if (entry.kind !== "frame") return false;
+  if ("ref" in entry) return OPENING.has(entry.ref.of);
+  return entry.event.type === "MESSAGES_SNAPSHOT" && entry.bridge === true && entry.past === undefined;
 }
 
 const OPENING: ReadonlySet<string> = new Set(["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]);
 
 /** What of the run has changed the world, or may have, and is not the fork's history. In the order in which it began. */
-export function writesAfter({ state }: ForkSource, { kept }: ForkPoint): readonly ForkedWrite[] {
+export function writesAfter(
+  { state }: Pick<ForkSource, "state">,
+  { kept }: Pick<ForkPoint, "kept">,
+): readonly ForkedWrite[] {
   return [...state.steps.values()].flatMap((step): ForkedWrite[] => {
     const { path, name, effect, toolCallId, input: ref } = step.started;
     const applied = effect === "read" || kept.has(path) ? "no" : appliedOf(step);
@@ -175,17 +198,26 @@ export function forkEntries(source: ForkSource, point: ForkPoint, forked: Forked
       }),
     ),
   ];
-  return [...first, ...missingResults(first, kept)];
+  return wholeHistory([...first, ...missingResults(first, kept)]);
 }
 
-const ROOT = "" as Path;
+/** It says of itself where what follows is its own. */
+export function wholeHistory(first: readonly NewEntry[]): readonly NewEntry[] {
+  return first.map((entry) =>
+    entry.kind === "run.started" && entry.forkedFrom !== undefined
+      ? { ...entry, forkedFrom: { ...entry.forkedFrom, history: first.length - 1 } }
+      : entry,
+  );
+}
 
-function root(ref: Extract<Frame, { ref: unknown }>["ref"]): Frame {
+export const ROOT = "" as Path;
+
+export function root(ref: Extract<Frame, { ref: unknown }>["ref"]): Frame {
   return { kind: "frame", path: ROOT, ref };
 }
 
 /** What makes the state that the copied facts come to the one that the fork begins with. */
-function stateAfter(source: ForkSource, point: ForkPoint, edited: Json | undefined): readonly NewEntry[] {
+export function stateAfter(source: ForkSource, point: ForkPoint, edited: Json | undefined): readonly NewEntry[] {
   const value = edited ?? stateAt(source, point);
   return value === point.state.committed
     ? []
@@ -217,7 +249,7 @@ function isHistory(
   return state.answers.has(id) && (kept.has(path) || !state.steps.has(path));
 }
 
-function startedAs(run: Fact<"run.started">, { at }: ForkPoint, forked: Forked): Fact<"run.started"> {
+export function startedAs(run: Fact<"run.started">, { at }: ForkPoint, forked: Forked): Fact<"run.started"> {
   const { uid, agent, definition, thread, labels, instructions = run.instructions } = forked;
   const { owner, turn } = run;
   return {
@@ -227,16 +259,21 @@ function startedAs(run: Fact<"run.started">, { at }: ForkPoint, forked: Forked):
   };
 }
 
-/** One leg for all that there were, with all that was said in them (K5). */
-function legAs(
+/**
+ * One leg for all that there were, with all that was said in them (K5).
+ *
+ * @param asking - the request whose tools and context count. Default: the newest
+ */
+export function legAs(
   prefix: readonly Entry[],
   { uid, principal }: Forked,
   withInput: <M extends Message>(message: M) => M,
+  asking?: LegRequest | null,
 ): Fact<"leg.started"> {
   const runId = `${uid}.1`;
   const requests = requestsOf(prefix);
   const [first] = requests;
-  const newest = requests.at(-1);
+  const newest = asking ?? requests.at(-1);
   if (first === undefined || newest === undefined) return { kind: "leg.started", leg: 1, runId, request: null };
   const { isBehind: _, parentRunId: __, ...request } = newest;
   return {
@@ -252,10 +289,10 @@ function requestsOf(prefix: readonly Entry[]): readonly LegRequest[] {
   return prefix.flatMap((entry) => (entry.kind === "leg.started" && entry.request !== null ? [entry.request] : []));
 }
 
-type Rename = <T>(value: T) => T;
+export type Rename = <T>(value: T) => T;
 
 /** What becomes of an entry; undefined for what does not go along. */
-function copyOf(entry: Entry, point: ForkPoint, rename: Rename): NewEntry | undefined {
+export function copyOf(entry: Entry, point: ForkPoint, rename: Rename): NewEntry | undefined {
   const { state, kept } = point;
   const { seq: _, at: __, ...copy } = entry;
   switch (copy.kind) {
@@ -329,26 +366,39 @@ function stepAround(steps: ReadonlyMap<Path, unknown>, lane: Path): Path | undef
   return undefined;
 }
 
-/** What clients held at the entry, without what is begun anew. Of a pruned run only what it came to is known, so it is told by the ids. */
-function messagesAt({ state: whole, entries }: ForkSource, { at, state, kept }: ForkPoint): readonly Message[] {
+/**
+ * What clients held at the entry, without what is begun anew. Of a pruned run only what it came to is known, and of what a fork has from another run
+ * what that had come to: so it is told by the ids.
+ *
+ * @param ofCode - a message of no step, as it was at the entry; undefined when there was none. Default: as it is
+ */
+export function messagesAt(
+  { state: whole, entries }: ForkSource,
+  { at, state, kept }: ForkPoint,
+  ofCode: (message: Message) => Message | undefined = (message) => message,
+): readonly Message[] {
   const isPruned = entries.some(({ kind }) => kind === "transcript");
-  const { uid } = whole.run;
+  const { uid, forkedFrom } = whole.run;
+  const history = forkedFrom?.history ?? -1;
   const shown = isPruned
     ? whole.messages
-    : [...state.running.values()].reduce<readonly Message[]>(
-        (messages, running) => withoutAttempt(messages, running),
-        state.messages,
-      );
+    : at < history
+      ? fold(entries.filter(({ seq }) => seq <= history)).messages
+      : [...state.running.values()].reduce<readonly Message[]>(
+          (messages, running) => withoutAttempt(messages, running),
+          state.messages,
+        );
   const saidLater = new Set(
     requestsOf(entries.filter(({ seq }) => seq > at)).flatMap(({ messages }) => messages.map(({ id }) => id)),
   );
   const stepOfCall = new Map([...whole.steps].map(([path, { started }]) => [started.toolCallId, path]));
-  return shown.filter((message) => {
-    if (saidLater.has(message.id)) return false;
+  return shown.flatMap((message) => {
+    if (saidLater.has(message.id)) return [];
     const answered = message.role === "tool" ? stepOfCall.get(message.toolCallId) : undefined;
     const lane = laneOf(message.id, uid);
     const step = answered ?? (lane === undefined ? undefined : stepAround(whole.steps, lane));
-    return step === undefined || kept.has(step);
+    if (step === undefined) return ofCode(message) ?? [];
+    return kept.has(step) ? [message] : [];
   });
 }
 
@@ -360,7 +410,7 @@ function laneOf(id: string, uid: Uid): Path | undefined {
 }
 
 /** Results that were recorded and had not been shown: the entry stands within their batch. */
-function missingResults(first: readonly NewEntry[], kept: ReadonlySet<Path>): readonly NewEntry[] {
+export function missingResults(first: readonly NewEntry[], kept: ReadonlySet<Path>): readonly NewEntry[] {
   const { steps, wire } = fold(first.map((entry, seq) => ({ ...entry, seq, at: 0 })));
   return [...kept].flatMap((path): NewEntry[] => {
     const id = steps.get(path)?.started.toolCallId;
@@ -370,7 +420,7 @@ function missingResults(first: readonly NewEntry[], kept: ReadonlySet<Path>): re
 }
 
 /** Entries at their new places. */
-class Numbered {
+export class Numbered {
   readonly entries: NewEntry[] = [];
   readonly #places: { readonly was: number; readonly is: number }[] = [];
 
@@ -395,7 +445,7 @@ const ID_MEMBERS: ReadonlySet<string> = new Set([
 ]);
 
 /** Changes the ids that one run has made into those of another (K6). */
-function renaming(from: Uid, to: Uid): Rename {
+export function renaming(from: Uid, to: Uid): Rename {
   const walk = (value: Json): Json => {
     if (Array.isArray(value)) return value.map(walk);
     if (!isJsonObject(value)) return value;

@@ -16,6 +16,8 @@ import type { StepState } from "./run-state.ts";
 export interface Difference {
   /** The step or lane. */
   readonly path: Path;
+  /** The first entry that the code does not come to any more. */
+  readonly seq: number;
   /** In a sentence that goes on with "was recorded" and "now". */
   readonly what: string;
   readonly recorded: Json;
@@ -41,9 +43,10 @@ export function stepDifference(
   { started, finished }: StepState,
   { path, kind, name, effect, input }: WantedStep,
 ): Difference | "input" | undefined {
+  const { seq } = started;
   if (started.step !== kind || started.name !== name) {
     return {
-      ...{ path, what: `step ${path}`, next: KEEP_ORDER },
+      ...{ path, seq, what: `step ${path}`, next: KEEP_ORDER },
       recorded: `${started.step} "${started.name}"`,
       wanted: `${kind} "${name}"`,
     };
@@ -52,7 +55,7 @@ export function stepDifference(
   if (recorded === undefined || input === undefined || jsonEqual(recorded, input)) return undefined;
   if (finished !== undefined || (started.effect === "read" && effect === "read")) return "input";
   const what = `the input of step ${path} (${kind} "${name}"), which may be half done`;
-  return { path, what, recorded, wanted: input, next: "give it the input with which it began" };
+  return { path, seq, what, recorded, wanted: input, next: "give it the input with which it began" };
 }
 
 /** Members that name something, or say when: they may differ from try to try. */

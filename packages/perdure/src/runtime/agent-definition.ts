@@ -206,6 +206,8 @@ export interface PreparedModel {
   ask(path: Path): ModelAsk;
   /** Asked for under a budget of dollars. @throws `AgentDefinitionError` that names a model without a price */
   checkPrices(): void;
+  /** What the model is asked. */
+  asks(): AskedOfModel;
   /** What the code gets, with the calls in it. */
   read(output: Json, usage: readonly TokenUsage[]): { readonly turn: unknown; readonly calls: readonly ReadCall[] };
 }

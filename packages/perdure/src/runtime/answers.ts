@@ -6,6 +6,7 @@ import { validateSync } from "../protocol/validate.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { Answer, Answered, EventStore } from "../store/store.ts";
 import { answerSchema } from "./answer-schemas.ts";
+import { askedFork, FORK_NEEDS_SERVER } from "./diverged.ts";
 import { readDid } from "./interrupts.ts";
 
 export interface AnswerProblem {
@@ -47,7 +48,8 @@ export async function answerQuestion(
     question.closed === null
       ? answerProblem(question.interrupt, answer, ({ path }) => mayLand(question.uid, path))
       : undefined;
-  return problem === undefined ? await store.answer(answer) : { ...problem, is: "refused" };
+  const refused = problem ?? (question.closed === null ? forkProblem(question.interrupt, answer) : undefined);
+  return refused === undefined ? await store.answer(answer) : { ...refused, is: "refused" };
 }
 
 /** @returns why the answer is refused, or undefined */
@@ -77,6 +79,13 @@ export function answerProblem(
 export function mayAnswerFor(scopes: readonly string[], audience: string | null): string | undefined {
   if (scopes.includes(EVERY_SCOPE)) return undefined;
   return [ANSWER_SCOPE, ...(audience === null ? [] : [audience])].find((scope) => !scopes.includes(scope));
+}
+
+/** Whoever could fork the run has done so before he comes here. */
+function forkProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
+  if (askedFork(question, answer) === undefined) return undefined;
+  const issues = [{ path: "/action", message: FORK_NEEDS_SERVER }];
+  return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
 }
 
 /** "Not done" of a write that goes on: it would be believed even if that does it, and this process dies before it says so. */

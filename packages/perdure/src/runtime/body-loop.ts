@@ -15,7 +15,6 @@ import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { type Difference, stepDifference } from "../log/matching.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
-import { idAt, isWithin } from "../protocol/ids.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
 import type { ToolDefinition } from "../tool/definition.ts";
@@ -35,11 +34,21 @@ import {
 } from "./body-record.ts";
 import { inputOf, principalOf } from "./body-request.ts";
 import { BodyState } from "./body-state.ts";
-import { differenceOfMissing, isAwaited, recordedCall, unfinishedCalls } from "./body-steps.ts";
-import { BodyStream, type Terminal } from "./body-stream.ts";
+import {
+  differenceOfMissing,
+  isAwaited,
+  isInLine,
+  isLost,
+  laneAround,
+  type Race,
+  recordedCall,
+  unfinishedCalls,
+} from "./body-steps.ts";
+import { BodyStream, placeOf, type Terminal } from "./body-stream.ts";
 import type { LoopBudget } from "./budget.ts";
 import { budgetExceeded } from "./budget-question.ts";
 import { StepNotAwaited, watchLoop } from "./development.ts";
+import { divergedQuestion } from "./diverged.ts";
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { BudgetExceeded, Diverged, InputChanged, NeedsStore, RaceLost } from "./loop-errors.ts";
@@ -78,12 +87,11 @@ export class BodyLoop implements Loop, LoopHost {
   readonly #asked = new Set<Path>();
   /** In development mode: where. */
   readonly #begunAt = new Map<Path, string | null>();
-  readonly #races: { readonly race: Path; readonly winner: number }[] = [];
+  readonly #races: Race[] = [];
   /** Steps of lanes that have lost. */
   readonly #lost = new Map<Path, LoopCall>();
   #outcome: LegEnd | undefined;
   #diverged: Diverged | undefined;
-  #divergedAt = "";
   #isStirred = false;
   #isCancelled = false;
   /** The code has heard of it. */
@@ -104,13 +112,13 @@ export class BodyLoop implements Loop, LoopHost {
     return (path === undefined ? undefined : this.#byPath.get(path)) ?? this.#byName.get(name);
   }
 
-  next(run: RunState): Next {
+  next(run: RunState): Extract<Next, { next: "steps" }> {
     const idle = { next: "steps", models: [], calls: [], isBusy: false, isOver: false } as const;
     if (this.#diverged !== undefined || this.#leg === undefined)
       return run.cancelled ? { ...idle, calls: unfinishedCalls(run) } : idle;
     const all = [...this.#wants.values()];
-    // What the code makes of the last news may still decide a race, and what it lost is not to be begun.
-    const isHeld = this.#isStirred || this.#unheardStop(run) !== undefined;
+    // What the code makes of the last news, and of what is recorded, may still decide a race, and what it lost is not to be begun.
+    const isHeld = this.#isStirred || this.#due.length > 0 || this.#unheardStop(run) !== undefined;
     const wants = isHeld ? all.filter(({ call }) => run.steps.has(call.path)) : all;
     const lost = [...this.#lost.values()].filter(({ path }) => run.steps.get(path)?.finished === undefined);
     const wanted = [...wants.filter(({ kind }) => kind !== "model").map(({ call }) => call), ...lost];
@@ -174,13 +182,14 @@ export class BodyLoop implements Loop, LoopHost {
 
   /** Runs the code, up to where the record ends, or to where it waits for something that is not recorded. */
   async enter(): Promise<void> {
-    const { store, lease, before } = this.#options;
+    const { store, lease, before, replaying } = this.#options;
     const session = this.#session;
     await session.committed();
-    const record =
-      lease.epoch === 1 ? emptyRecord(session.state) : await readRecord(store.read(lease.uid, -1), before.at(-1));
+    const isNew = lease.epoch === 1 && session.state.run.forkedFrom === undefined;
+    const known = isNew ? emptyRecord(session.state) : await readRecord(store.read(lease.uid, -1), before.at(-1));
+    const record = replaying === undefined ? known : { ...known, isWhole: replaying.isWhole };
     const { steps } = session.state;
-    this.#read = lease.epoch === 1 ? 0 : session.taken.length;
+    this.#read = isNew ? 0 : session.taken.length;
     this.#due = record.finished.filter(({ path }) => isAwaited(steps.get(path))).toSorted((a, b) => a.seq - b.seq);
     await session.begin(() => this.#begin(record));
     do {
@@ -238,23 +247,15 @@ export class BodyLoop implements Loop, LoopHost {
     return this.#lost.keys();
   }
 
+  /** Where the code does something else than it did. */
+  get diverged(): Diverged | undefined {
+    return this.#diverged;
+  }
+
   /** The question to an operator, where the code does something else than it did. */
   get question(): Interrupt | undefined {
     if (this.#diverged === undefined) return undefined;
-    const { difference, at, message } = this.#diverged;
-    const { path, what, recorded, wanted, next } = difference;
-    const { state } = this.#session;
-    return {
-      ...{ id: freeId(state, path), path, kind: "diverged", reason: "perdure:diverged", message },
-      schema: {
-        type: "object",
-        properties: { action: { enum: ["accept", "abandon"] } },
-        required: ["action"],
-        additionalProperties: false,
-      },
-      ...{ argsHash: null, audience: "operator", expiresAt: null },
-      metadata: { place: this.#divergedAt, what, recorded, wanted, at, next },
-    };
+    return divergedQuestion(this.#session.state, this.#diverged);
   }
 
   /** Whether the code has done all that was recorded as it was. */
@@ -331,6 +332,7 @@ export class BodyLoop implements Loop, LoopHost {
     const wanted = { path, kind, name: call.name, effect: tool?.effect ?? "read", input: call.input };
     const difference = step === undefined ? undefined : stepDifference(step, wanted);
     let known = call;
+    this.#options.replaying?.begins(want);
     if (step !== undefined && difference === "input") {
       const recorded = "value" in step.started.input ? step.started.input.value : null;
       this.#report(new InputChanged(path, recorded, call.input, step.finished !== undefined));
@@ -364,7 +366,8 @@ export class BodyLoop implements Loop, LoopHost {
     const recorded = step?.finished?.status === "ok" ? step.finished.output : winner;
     if (recorded !== winner) {
       const what = `the winner of race ${path}`;
-      throw this.#diverge({ path, what, recorded, wanted: winner, next: RACE_ALONE }, `step ${path}`);
+      const { seq } = step?.started ?? { seq: 0 };
+      throw this.#diverge({ path, seq, what, recorded, wanted: winner, next: RACE_ALONE }, `step ${path}`);
     }
     if (step === undefined) this.#note(path, "race", "race", lanes, winner);
     this.#lose(path, winner);
@@ -385,9 +388,7 @@ export class BodyLoop implements Loop, LoopHost {
   }
 
   #isLost(path: Path): boolean {
-    return this.#races.some(
-      ({ race, winner }) => isWithin(path, race) && path !== race && !isWithin(path, `${race}.${winner}` as Path),
-    );
+    return isLost(path, this.#races);
   }
 
   reading<T extends string | number>(path: Path, kind: StepKind, name: string, read: () => T): T {
@@ -614,15 +615,28 @@ export class BodyLoop implements Loop, LoopHost {
   }
 
   /** C3. @returns what stops the code at its line */
-  #diverge(difference: Difference, place: string): Diverged {
+  #diverge(difference: Difference, place: string, at = placeInCode()): Diverged {
     if (this.#diverged === undefined) {
-      this.#diverged = new Diverged(difference, placeInCode());
-      this.#divergedAt = place;
+      this.#diverged = new Diverged({ ...difference, seq: this.#partedAt(difference, at) }, at, place);
       this.#report(this.#diverged);
       this.#leg?.drop("ended");
       this.#session.wake();
     }
     return this.#diverged;
+  }
+
+  /**
+   * A lane does one thing after the other: what is recorded of it before the difference, and was passed by, the code does not come to either.
+   * So it is of the lanes around it, which wait for it. When no line does something else, but all lanes wait or have ended, that goes for each.
+   */
+  #partedAt({ path, seq }: Difference, at: string | null): number {
+    const lane = at === null ? ("" as Path) : (this.#stream?.laneOf(path) ?? path);
+    const passed = [...this.#session.state.steps.values()].flatMap((step) => {
+      const { started } = step;
+      const isPassed = isAwaited(step) && isInLine(laneAround(started.path), lane) && !this.#asked.has(started.path);
+      return isPassed && !this.#isLost(started.path) ? [started.seq] : [];
+    });
+    return Math.min(seq, ...passed, ...(this.#stream?.unsaid(lane) ?? []), ...(this.#state?.unpublished(lane) ?? []));
   }
 
   #notAsked(run: RunState, path: Path): void {
@@ -632,16 +646,25 @@ export class BodyLoop implements Loop, LoopHost {
       this.#session.wake();
       return;
     }
-    this.#diverge(differenceOfMissing(run, path), place);
+    const [step, said] = [differenceOfMissing(run, path), this.#stream?.missing];
+    // What it had to say before it would have begun the step is what it does otherwise first.
+    if (said === undefined || said.seq > step.seq) this.#diverge(step, place, null);
+    else this.#diverge(said, placeOf(said.path), null);
+  }
+
+  /** Holds it to all that is recorded, where it has ended or waits. */
+  checkAllDone(): void {
+    if (this.#stream !== undefined && this.#diverged === undefined)
+      this.#checkAllDone(this.#session.state, this.#stream);
   }
 
   /** Code that has ended and has not done all that was recorded. */
   #checkAllDone(run: RunState, { missing: said }: BodyStream): void {
-    if (said !== undefined) return void this.#diverge(said, `lane ${said.path}`);
+    if (said !== undefined) return void this.#diverge(said, placeOf(said.path), null);
     const state = this.#state?.missing;
-    if (state !== undefined) return void this.#diverge(state, "state");
+    if (state !== undefined) return void this.#diverge(state, "state", null);
     const step = this.#stepsMissing(run);
-    if (step !== undefined) this.#diverge(step, `step ${step.path}`);
+    if (step !== undefined) this.#diverge(step, `step ${step.path}`, null);
   }
 
   #stepsMissing(run: RunState): Difference | undefined {
@@ -672,11 +695,4 @@ function erased(definition: ToolDefinition): DynTool {
   const tool = erasedTools.get(definition) ?? erase(definition);
   erasedTools.set(definition, tool);
   return tool;
-}
-
-function freeId({ run, interrupts, answers }: RunState, path: Path): string {
-  for (let n = 0; ; n++) {
-    const id = idAt(run.uid, path, "operator", n);
-    if (!interrupts.has(id) && !answers.has(id)) return id;
-  }
 }

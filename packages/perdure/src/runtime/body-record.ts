@@ -4,19 +4,24 @@
  *
  * The code begins from the top with the first leg, and with each leg behind one that it has ended itself (`ctx.interrupt`, or a call that it left
  * to the client). A leg that has ended because steps wait is none of its business.
+ *
+ * A fork's record is that of the run from which it was made, up to the entry, and then its own. What it was given in place of the state is the
+ * state for the code from what it has heard of last: the end of a step, or a publication of its own.
  */
 import type { Entry, Frame, NewEntry } from "../log/entries.ts";
-import { Folding, type RunState } from "../log/fold.ts";
+import { Folding, type Noted, type RunState } from "../log/fold.ts";
 import { INTERRUPT_EVENT } from "../log/interrupts.ts";
 import { beginning, ending } from "../log/matching.ts";
 import { withoutCalls } from "../protocol/closing.ts";
 import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { Path } from "../protocol/words.ts";
+import { isAwaited, isLost, type Race, raceOf } from "./body-steps.ts";
 
 /** An event that the code has emitted. */
 export interface RecordedEvent {
   readonly event: AGUIEvent;
+  readonly seq: number;
   /** The end of a leg has closed it. Code that ends it without having opened it again says nothing new. */
   readonly isOptional: boolean;
 }
@@ -28,12 +33,14 @@ export interface RecordedChange {
   readonly seq: number;
   readonly before: Json;
   readonly after: Json;
+  /** The state with which the code goes on from there. */
+  readonly known: Json;
 }
 
 export interface FinishedStep {
   readonly path: Path;
   readonly seq: number;
-  /** The state with it. */
+  /** The state with which the code goes on from there. */
   readonly committed: Json;
 }
 
@@ -58,6 +65,10 @@ export interface BodyRecord {
   readonly accepted: ReadonlySet<string>;
   /** Where the calls stood that the end of a leg has taken from the screen, by their ids. */
   readonly vacancies: ReadonlyMap<string, Vacancy>;
+  /** Whether the code has heard of anything since it began. */
+  readonly hasHeard: boolean;
+  /** Whether it is all that the code has to do: then whatever is not in it is something else. */
+  readonly isWhole: boolean;
 }
 
 export interface Signal {
@@ -97,12 +108,15 @@ function isLeftToClient(path: Path): boolean {
 export function emptyRecord(base: RunState): BodyRecord {
   return {
     ...{ base, lanes: new Map(), changes: [], finished: [], signals: [], accepted: new Set() },
-    vacancies: new Map(),
+    ...{ vacancies: new Map(), hasHeard: false, isWhole: false },
   };
 }
 
 /** @param before - the thread's run before this one */
-export async function readRecord(entries: AsyncIterable<Entry>, before: RunState | undefined): Promise<BodyRecord> {
+export async function readRecord(
+  entries: AsyncIterable<Entry> | Iterable<Entry>,
+  before: RunState | undefined,
+): Promise<BodyRecord> {
   const reading = new Reading(before);
   for await (const entry of entries) reading.add(entry);
   return reading.record();
@@ -117,6 +131,9 @@ class Reading {
   #lanes = new Map<Path, RecordedEvent[]>();
   #changes: RecordedChange[] = [];
   readonly #finished: FinishedStep[] = [];
+  readonly #races: Race[] = [];
+  /** Takes another state for the one with which the code goes on from what it has heard of last. */
+  #move: ((state: Json) => void) | undefined;
   readonly #signals: Signal[] = [];
   readonly #steps = new Set<string>();
   readonly #diverged = new Map<string, string>();
@@ -128,9 +145,8 @@ class Reading {
   }
 
   add(entry: Entry): void {
-    // A run may begin with another state than the client's; behind RUN_STARTED it is the code that changes it.
-    const isFirstState = entry.kind === "state" && !this.#isStarted;
-    if (this.#isOpening && !isFirstState && !isOpening(entry)) {
+    // Before RUN_STARTED stands what a run begins with: another state than the client's, and what a fork has from before its code began.
+    if (this.#isOpening && this.#isStarted && !isOpening(entry)) {
       this.#isOpening = false;
       this.#base = this.#folding.state;
     }
@@ -148,7 +164,7 @@ class Reading {
         if (WITH_LANES.has(entry.step)) this.#steps.add(entry.path);
         break;
       case "step.finished":
-        this.#finished.push({ path: entry.path, seq: entry.seq, committed: this.#folding.state.committed });
+        this.#finish(entry);
         break;
       case "inbox.taken": {
         const signal = signalOf(entry);
@@ -156,14 +172,7 @@ class Reading {
         break;
       }
       case "state":
-        if (!this.#isOpening) {
-          this.#changes.push({
-            path: entry.path,
-            seq: entry.seq,
-            before: committed as Json,
-            after: this.#folding.state.committed,
-          });
-        }
+        if (!this.#isOpening) this.#change(entry, committed as Json);
         break;
       case "interrupt.opened": {
         const { kind, id, metadata } = entry.interrupt;
@@ -194,6 +203,8 @@ class Reading {
       signals: this.#signals,
       accepted: this.#accepted,
       vacancies: this.#vacancies,
+      hasHeard: this.#move !== undefined,
+      isWhole: false,
     };
   }
 
@@ -203,16 +214,40 @@ class Reading {
     this.#isStarted = false;
     this.#lanes = new Map();
     this.#changes = [];
+    this.#move = undefined;
   }
 
-  #frame(frame: Frame): void {
-    const { path } = frame;
+  #finish({ path, seq }: Noted<"step.finished">): void {
+    const { steps, committed } = this.#folding.state;
+    const step = steps.get(path);
+    const race = raceOf(step);
+    if (race !== undefined) this.#races.push(race);
+    const at = this.#finished.push({ path, seq, committed }) - 1;
+    if (this.#isOpening || !isAwaited(step) || isLost(path, this.#races)) return;
+    this.#move = (state) => {
+      this.#finished[at] = { path, seq, committed: state };
+    };
+  }
+
+  #change({ path, seq }: Noted<"state">, before: Json): void {
+    const after = this.#folding.state.committed;
+    if (path === "") this.#move?.(after);
+    if (!isPublication(path)) return;
+    const changes = this.#changes;
+    const at = changes.push({ path, seq, before, after, known: after }) - 1;
+    this.#move = (known) => {
+      changes[at] = { path, seq, before, after, known };
+    };
+  }
+
+  #frame(frame: Frame & { readonly seq: number }): void {
+    const { path, seq } = frame;
     const event = emitted(frame);
     if (event === undefined || this.#isOfStep(path)) return;
     const lane = this.#lanes.get(path) ?? [];
     this.#lanes.set(path, lane);
-    if (!("bridge" in frame)) lane.push({ event, isOptional: false });
-    else if (ending(event) !== undefined) lane.push({ event, isOptional: true });
+    if (!("bridge" in frame)) lane.push({ event, seq, isOptional: false });
+    else if (ending(event) !== undefined) lane.push({ event, seq, isOptional: true });
     else openAgain(lane, beginning(event));
   }
 
@@ -251,10 +286,21 @@ function isOpening(entry: Entry): boolean {
     case "step.finished":
       return entry.via === "client" || entry.via === "answer";
     case "frame":
-      return "ref" in entry ? !isOwnSnapshot(entry) : isInterruptEvent(entry.event);
+      if ("ref" in entry) return !isOwnSnapshot(entry);
+      return isInterruptEvent(entry.event) || isForks(entry);
     default:
       return false;
   }
+}
+
+/** What a fork's clients hold from the beginning. */
+function isForks(frame: Extract<Frame, { event: unknown }>): boolean {
+  return frame.event.type === "MESSAGES_SNAPSHOT" && frame.bridge === true && frame.past === undefined;
+}
+
+/** Whether a fact about the state is a publication of the code's, and none that a fork was given. */
+function isPublication(path: Path): boolean {
+  return /(^|\.)state\d+$/.test(path);
 }
 
 /** Code's own list of messages is a reference, too, and says so by withdrawing nothing. */
@@ -269,8 +315,8 @@ function emitted(frame: Frame): AGUIEvent | undefined {
   if (isOwnSnapshot(frame)) return { type: "MESSAGES_SNAPSHOT", messages: [] };
   if (!("event" in frame)) return undefined;
   const { event } = frame;
-  if (event.type === "STATE_SNAPSHOT" || event.type === "STATE_DELTA" || isInterruptEvent(event)) return undefined;
-  return event;
+  const isNot = event.type === "STATE_SNAPSHOT" || event.type === "STATE_DELTA" || isInterruptEvent(event);
+  return isNot || isForks(frame) ? undefined : event;
 }
 
 function isInterruptEvent(event: AGUIEvent): boolean {

@@ -16,11 +16,13 @@ import { type Json, jsonEqual } from "../protocol/json.ts";
 import { rebase } from "../protocol/patch.ts";
 import type { Path } from "../protocol/words.ts";
 import type { BodyRecord, RecordedChange } from "./body-record.ts";
+import { differenceOfMore, isInLine, laneAround } from "./body-steps.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { KnownChanges } from "./state-changes.ts";
 
 const ROOT = "" as Path;
 const STATE = "state";
+const WHAT = "the state that the code publishes";
 
 /** A state over 4 MiB is refused where it is published. */
 export class BodyState extends Published {
@@ -29,6 +31,7 @@ export class BodyState extends Published {
   /** What was published and the code has not come to again. */
   readonly #changes: Map<Path, RecordedChange>;
   readonly #isAccepted: boolean;
+  readonly #isWhole: boolean;
   readonly #hasLanes: () => boolean;
   readonly #published = new Map<Path, number>();
   /** Where the code publishes right now. */
@@ -51,6 +54,7 @@ export class BodyState extends Published {
     this.#diverge = diverge;
     this.#changes = new Map(record.changes.map((change) => [change.path, change]));
     this.#isAccepted = record.accepted.has(STATE);
+    this.#isWhole = record.isWhole;
     this.#hasLanes = hasLanes;
     this.#seq = record.base.head;
   }
@@ -65,7 +69,12 @@ export class BodyState extends Published {
   /** What the code has published and does not publish any more. */
   get missing(): Difference | undefined {
     const [change] = this.#changes.values();
-    return change === undefined || this.#isAccepted ? undefined : differenceOf(change.after, null);
+    return change === undefined || this.#isAccepted ? undefined : differenceOf(change, null);
+  }
+
+  /** Where that stands, of the lanes in line with this one. */
+  unpublished(at: Path): readonly number[] {
+    return [...this.#changes.values()].flatMap(({ path, seq }) => (isInLine(laneAround(path), at) ? [seq] : []));
   }
 
   override publish(send: Send, lane = ROOT): void {
@@ -88,9 +97,9 @@ export class BodyState extends Published {
     this.#published.set(lane, ordinal + 1);
     const known = this.#changes.get(this.#place);
     if (known !== undefined) {
-      if (!this.#isLenient) throw this.#diverge(differenceOf(known.after, this.shown), STATE);
+      if (!this.#isLenient) throw this.#diverge(differenceOf(known, this.shown), STATE);
       this.#changes.delete(this.#place);
-      this.learn(known.seq, known.after);
+      this.learn(known.seq, known.known);
     }
     this.#settle();
   }
@@ -114,6 +123,10 @@ export class BodyState extends Published {
     const tooLarge = this.#session.stateSize.refuses(patch, state);
     if (tooLarge !== undefined) throw tooLarge;
     const isAlone = isWhole && committed === this.shown && (running.size === 0 || jsonEqual(shown, committed));
+    if (patch.length > 0 && this.#isWhole) {
+      const more = { what: WHAT, wanted: state };
+      throw this.#diverge(differenceOfMore(ROOT, this.#session.state.head + 1, more), STATE);
+    }
     if (patch.length > 0) this.#session.add([{ kind: "state", path: this.#place, patch }]);
     this.#after = this.#session.state.committed;
     this.#seq = this.#session.state.head;
@@ -130,12 +143,12 @@ export class BodyState extends Published {
 
   /** What was published before is a fact already. */
   #again(next: Json, fact: RecordedChange): void {
-    const { path, seq, before, after } = fact;
+    const { path, seq, before, after, known: goesOn } = fact;
     const { state } = rebase(this.shown, next, before);
     const isSame = jsonEqual(state, after);
-    if (!isSame && !this.#isLenient) throw this.#diverge(differenceOf(after, state), STATE);
+    if (!isSame && !this.#isLenient) throw this.#diverge(differenceOf(fact, state), STATE);
     this.#changes.delete(path);
-    const known = seq > this.#seq ? after : this.shown;
+    const known = seq > this.#seq ? goesOn : this.shown;
     this.#seq = Math.max(seq, this.#seq);
     this.#after = known;
     if (!isSame) this.#keep(this.#without(next, [fact]), known);
@@ -144,7 +157,8 @@ export class BodyState extends Published {
   /** New, or published before by another lane, which has not come there yet (B3). */
   #between(event: AGUIEvent, next: Json, send: Send): void {
     const facts = [...this.#changes.values()];
-    if (!this.#isLenient) throw this.#diverge(differenceOf(facts[0]?.after ?? null, next), STATE);
+    const [first] = facts;
+    if (first !== undefined && !this.#isLenient) throw this.#diverge(differenceOf(first, next), STATE);
     const rest = this.#without(next, facts);
     if (!jsonEqual(rest, this.shown)) this.#publish(event, rest, send, jsonEqual(rest, next));
     else {
@@ -174,9 +188,9 @@ export class BodyState extends Published {
   }
 }
 
-function differenceOf(recorded: Json, wanted: Json): Difference {
+function differenceOf({ seq, after: recorded }: RecordedChange, wanted: Json): Difference {
   return {
-    ...{ path: ROOT, what: "the state that the code publishes", recorded, wanted },
+    ...{ path: ROOT, seq, what: WHAT, recorded, wanted },
     next: "what is not the same every time belongs into a step, whose result is recorded",
   };
 }

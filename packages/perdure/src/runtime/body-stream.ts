@@ -11,9 +11,10 @@ import type { FrameRef } from "../log/entries.ts";
 import { beginning, type Difference, ending, idsBetween, normalForm, sameEvent, withIds } from "../log/matching.ts";
 import type { AGUIEvent, AGUIEventOf, Message } from "../protocol/events.ts";
 import { isWithin } from "../protocol/ids.ts";
-import { openItems, verify, type Wire } from "../protocol/verify.ts";
+import { hasMessage, openItems, verify, type Wire } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import { type BodyRecord, OWN_SNAPSHOT, type RecordedEvent, type Vacancy } from "./body-record.ts";
+import { differenceOfMore, isInLine, laneAround } from "./body-steps.ts";
 import type { DriveSession } from "./drive-session.ts";
 import { intake } from "./intake.ts";
 
@@ -45,6 +46,7 @@ export class BodyStream implements Stream {
   /** Undefined where the log itself is what the code believes. */
   #believed: Wire | undefined;
   #isLive = true;
+  readonly #isWhole: boolean;
 
   /** @param diverge - makes the error for code that does something else than it did */
   constructor(session: DriveSession, record: BodyRecord, diverge: (difference: Difference, place: string) => Error) {
@@ -53,7 +55,9 @@ export class BodyStream implements Stream {
     this.#lanes = new Map([...record.lanes].map(([path, events]) => [path, new Lane(events)]));
     this.#accepted = record.accepted;
     this.#vacancies = record.vacancies;
-    this.#believed = record.base.head === session.state.head ? undefined : record.base.wire;
+    this.#isWhole = record.isWhole;
+    const isAhead = record.isWhole || record.base.head !== session.state.head;
+    this.#believed = isAhead ? record.base.wire : undefined;
   }
 
   get wire(): Wire {
@@ -93,6 +97,9 @@ export class BodyStream implements Stream {
       this.#believe(event, lane);
       const fresh = isState(event) ? event : this.#unmatched(event, lane);
       if (fresh === undefined) this.#follow(event, lane);
+      // How it leaves what it has open is told by how it ends.
+      else if (this.#isWhole && !isState(event) && ending(event) === undefined)
+        throw this.#diverge(this.#differenceOfMore(lane, fresh), placeOf(lane));
       else {
         this.#reopen(fresh, lane, live);
         live.push(withIds(fresh, this.#ids));
@@ -106,10 +113,20 @@ export class BodyStream implements Stream {
   /** What the code has emitted and does not emit any more; undefined when it has emitted all of it. */
   get missing(): Difference | undefined {
     for (const [path, lane] of this.#lanes) {
-      const event = lane.next();
-      if (event !== undefined && !this.#accepted.has(placeOf(path))) return this.#difference(path, event, null);
+      const recorded = lane.next();
+      if (recorded !== undefined && !this.#accepted.has(placeOf(path))) return this.#difference(path, recorded, null);
     }
     return undefined;
+  }
+
+  /** The lane that a difference is in: it names a lane, or a step or reading of one. */
+  laneOf(path: Path): Path {
+    return this.#lanes.has(path) ? path : laneAround(path);
+  }
+
+  /** Where what stands first that the code has not emitted again, of each lane in line with this one. */
+  unsaid(at: Path): readonly number[] {
+    return [...this.#lanes].flatMap(([path, lane]) => (isInLine(path, at) ? (lane.next()?.seq ?? []) : []));
   }
 
   /** In the lane of what it opens: a step has to end where it began. */
@@ -169,8 +186,8 @@ export class BodyStream implements Stream {
     if (isDelta(event)) return this.#restOfText(event, lane, path, isAccepted);
     const recorded = lane.meet((known) => sameEvent(known, event));
     if (recorded === undefined) return event;
-    if (!sameEvent(recorded, event) && !isAccepted) this.#refuse(path, recorded, event);
-    for (const [id, as] of idsBetween(event, recorded)) this.#ids.set(id, as);
+    if (!sameEvent(recorded.event, event) && !isAccepted) this.#refuse(path, recorded, event);
+    for (const [id, as] of idsBetween(event, recorded.event)) this.#ids.set(id, as);
     lane.took();
     return undefined;
   }
@@ -180,33 +197,40 @@ export class BodyStream implements Stream {
     for (;;) {
       const recorded = lane.meet((known) => known.type === event.type);
       if (recorded === undefined) return delta === "" ? undefined : { ...event, delta };
-      if (recorded.type !== event.type || !isDelta(recorded)) {
+      const { event: said } = recorded;
+      if (said.type !== event.type || !isDelta(said)) {
         // Of an accepted lane what was recorded stands, whatever the code says in its place.
         if (isAccepted) return undefined;
         if (delta === "") return undefined;
         return this.#refuse(path, recorded, { ...event, delta });
       }
-      const left = lane.textLeft(recorded.delta);
+      const left = lane.textLeft(said.delta);
       const common = Math.min(left.length, delta.length);
       if (left.slice(0, common) !== delta.slice(0, common) && !isAccepted) this.#refuse(path, recorded, event);
-      lane.tookText(common, recorded.delta);
+      lane.tookText(common, said.delta);
       delta = delta.slice(common);
       if (delta === "") return undefined;
     }
   }
 
-  #refuse(path: Path, recorded: AGUIEvent, event: AGUIEvent): never {
+  #refuse(path: Path, recorded: RecordedEvent, event: AGUIEvent): never {
     throw this.#diverge(this.#difference(path, recorded, event), placeOf(path));
   }
 
-  #difference(path: Path, recorded: AGUIEvent, event: AGUIEvent | null): Difference {
+  #difference(path: Path, recorded: RecordedEvent, event: AGUIEvent | null): Difference {
     return {
       path,
-      what: `what the code emits in ${path === "" ? "its main lane" : `lane ${path}`}`,
-      recorded: normalForm(recorded),
+      seq: recorded.seq,
+      what: `what the code emits in ${laneText(path)}`,
+      recorded: normalForm(recorded.event),
       wanted: event === null ? "nothing: the code has ended" : normalForm(event),
       next: NOT_DETERMINISTIC,
     };
+  }
+
+  #differenceOfMore(path: Path, event: AGUIEvent): Difference {
+    const [what, wanted] = [`what the code emits in ${laneText(path)}`, normalForm(event)];
+    return differenceOfMore(path, this.#session.state.head + 1, { what, wanted });
   }
 
   /** Keeps in mind what the code has open. */
@@ -243,7 +267,9 @@ export class BodyStream implements Stream {
     const { toolCallId } = start;
     const sofar: readonly AGUIEvent[] = args === "" ? [] : [{ type: "TOOL_CALL_ARGS", toolCallId, delta: args }];
     const vacancy = this.#vacancies.get(toolCallId);
-    if (vacancy === undefined) return [start, ...sofar];
+    // In a fork the message that was to carry it alone keeps its place.
+    const isHeld = start.parentMessageId === undefined && hasMessage(this.#session.stream.wire, toolCallId);
+    if (vacancy === undefined) return [isHeld ? { ...start, parentMessageId: toolCallId } : start, ...sofar];
     const { messages } = this;
     const { message, preceding } = vacancy;
     const again = { ...start, parentMessageId: message.id };
@@ -270,16 +296,16 @@ class Lane {
   }
 
   /** What comes next that the code itself must have emitted. */
-  next(): AGUIEvent | undefined {
-    if (this.#said > 0) return this.#events[this.#at]?.event;
-    return this.#events.slice(this.#at).find(({ isOptional }) => !isOptional)?.event;
+  next(): RecordedEvent | undefined {
+    if (this.#said > 0) return this.#events[this.#at];
+    return this.#events.slice(this.#at).find(({ isOptional }) => !isOptional);
   }
 
   /** What was recorded where the code is now. What the end of a leg has closed is passed over unless it is what the code does. */
-  meet(isIt: (event: AGUIEvent) => boolean): AGUIEvent | undefined {
+  meet(isIt: (event: AGUIEvent) => boolean): RecordedEvent | undefined {
     for (; this.#at < this.#events.length; this.#at++) {
-      const { event, isOptional } = this.#events[this.#at] as RecordedEvent;
-      if (!isOptional || isIt(event)) return event;
+      const recorded = this.#events[this.#at] as RecordedEvent;
+      if (!recorded.isOptional || isIt(recorded.event)) return recorded;
     }
     return undefined;
   }
@@ -319,8 +345,12 @@ function blockOf(event: AGUIEvent): readonly string[] {
 }
 
 /** How an operator's word names a lane. */
-function placeOf(path: Path): string {
+export function placeOf(path: Path): string {
   return `lane ${path}`;
+}
+
+function laneText(path: Path): string {
+  return path === "" ? "its main lane" : `lane ${path}`;
 }
 
 function isState({ type }: AGUIEvent): boolean {

@@ -2,6 +2,7 @@ import type { RunState } from "../log/fold.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Lease } from "../store/store.ts";
 import type { Agent, LoopAgent } from "./agent-definition.ts";
+import type { Want } from "./loop-operations.ts";
 import type { DriveObserver } from "./observer.ts";
 import type { RunningWrites } from "./running-writes.ts";
 import type { SuspectTurn } from "./suspects.ts";
@@ -34,4 +35,14 @@ export interface DriverOptions<A extends Agent = LoopAgent> {
   readonly development?: boolean;
   readonly report: (error: unknown, run: Uid) => void;
   readonly observing?: DriveObserver | undefined;
+  /** Code of a custom loop is only held against its record. */
+  readonly replaying?: Replaying;
+}
+
+/** Code that is run to see whether it would do what it did. */
+export interface Replaying {
+  /** Whether the record is all that there is: whatever the code does more is something else than it did. */
+  readonly isWhole: boolean;
+  /** Told of each step that the code begins, or begins again. */
+  begins(want: Want): void;
 }

@@ -23,6 +23,7 @@ import type { Driven } from "./driven.ts";
 import { drive, driveBody } from "./driver.ts";
 import { type ExportOptions, exportRun, loopOf } from "./export-run.ts";
 import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
+import { forkFromQuestion } from "./fork-from-question.ts";
 import { legRequest, meaning } from "./meaning.ts";
 import type { Observer } from "./observer.ts";
 import { prune } from "./prune.ts";
@@ -232,8 +233,13 @@ export class Engine {
     }
   }
 
-  async answer(answer: Answer): ReturnType<typeof answerQuestion> {
+  /** @throws {@link ForkRefusedError} where it asks for a fork */
+  async answer(
+    answer: Answer,
+  ): Promise<Awaited<ReturnType<typeof answerQuestion>> | NonNullable<Awaited<ReturnType<typeof forkFromQuestion>>>> {
     await this.open();
+    const forked = await forkFromQuestion(this.store, answer, (uid, options) => this.fork(uid, options));
+    if (forked !== undefined) return forked;
     return await answerQuestion(this.store, answer, (run, path) => this.#writes.mayLand(run, path));
   }
 

@@ -1,11 +1,13 @@
-import type { Entry } from "../log/entries.ts";
+import type { Entry, InputRef } from "../log/entries.ts";
 import { type AskedOfModel, type Redact, type RunFixture, redacted, withJoinedDeltas } from "../log/fixture.ts";
 import { Folding, type RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
+import { jsonEqual } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { EventStore } from "../store/store.ts";
 import type { Agent, Loop } from "./agent-definition.ts";
 import { describedAs } from "./describes.ts";
+import { type ReplayedCode, replayCode } from "./replay-code.ts";
 import type { Threads } from "./threads.ts";
 
 /** Why a run was not exported. */
@@ -49,17 +51,28 @@ export async function exportRun(
     );
   }
   const { entries, before } = await threads.read(run);
-  const loop = agents.get(run.agent)?.loop;
+  const agent = agents.get(run.agent);
   const earlier = await Promise.all(before.map(({ run: { uid: other } }) => threads.entries(other, -1)));
   const fixture: RunFixture = {
     ...{ perdure: "run", version: 1, run: uid, agent: run.agent },
     logs: [...earlier, entries].map(withJoinedDeltas),
-    asked: loop === undefined ? {} : askedIn(loop, entries, before),
+    asked: agent === undefined ? {} : await askedBy(agent, entries, before),
   };
   return redact === undefined ? fixture : redacted(fixture, redact);
 }
 
 /** What each model step was asked, where the agent is still what it was then. */
+async function askedBy(
+  agent: Agent,
+  entries: readonly Entry[],
+  before: readonly RunState[],
+): Promise<RunFixture["asked"]> {
+  if (agent.loop !== undefined) return askedIn(agent.loop, entries, before);
+  // Code that is not what it was says nothing of what it asked then.
+  const replayed = await replayCode(agent, entries, before).catch(() => undefined);
+  return replayed === undefined ? {} : askedByCode(replayed);
+}
+
 function askedIn(loop: Loop, entries: readonly Entry[], before: readonly RunState[]): RunFixture["asked"] {
   const asked: Record<Path, AskedOfModel> = {};
   for (const { state, started } of modelSteps(entries, before)) {
@@ -88,4 +101,24 @@ function* modelSteps(entries: readonly Entry[], before: readonly RunState[]) {
     if (entry.kind === "step.started" && entry.step === "model") yield { state: folding.state, started: entry };
     folding.add(entry);
   }
+}
+
+/** By the code of a custom loop. */
+function askedByCode({ run, begun }: ReplayedCode): RunFixture["asked"] {
+  const asked: Record<Path, AskedOfModel> = {};
+  for (const { want } of begun) {
+    const { path } = want.call;
+    const then = run.steps.get(path)?.started.input;
+    const now = want.model?.ask(path).started(run);
+    if (want.model === undefined || now?.kind !== "step.started" || then === undefined) continue;
+    if (!("history" in now.input) || !("history" in then) || !isSame(now.input.history, then.history)) continue;
+    asked[path] = want.model.asks();
+  }
+  return asked;
+}
+
+type History = Extract<InputRef, { history: unknown }>["history"];
+
+function isSame({ upTo: _, ...now }: History, { upTo: __, ...then }: History): boolean {
+  return jsonEqual(now, then);
 }

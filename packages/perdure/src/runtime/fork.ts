@@ -11,6 +11,7 @@ import {
   stateAt,
   writesAfter,
 } from "../log/fork.ts";
+import { forkCodeEntries } from "../log/fork-code.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { ContentPart } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
@@ -18,15 +19,19 @@ import { describeIssues, validate } from "../protocol/validate.ts";
 import type { Hash, Principal, Uid } from "../protocol/words.ts";
 import type { EventStore, Run, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
+import { readRecord } from "./body-record.ts";
 import type { Threads } from "./threads.ts";
 
 /** What is to be otherwise in a fork. */
 export interface ForkEdits {
-  /** The system prompt, in place of the agent's. It stays with the fork's thread. */
+  /** The system prompt, in place of the agent's. It stays with the fork's thread. The code of a `run(ctx)` has its own. */
   readonly instructions?: string;
   /** What the user's newest message says, in place of what it said. */
   readonly input?: string | readonly ContentPart[];
-  /** The state at the entry, in place of what it was. Has to fit the agent's schema. */
+  /**
+   * The state at the entry, in place of what it was. Has to fit the agent's schema. The code of a `run(ctx)` goes on with it from what it has heard
+   * of last: the end of a step, or a publication of its own; else it begins with it.
+   */
   readonly state?: Json;
 }
 
@@ -63,6 +68,7 @@ export class ForkRefusedError extends PerdureError {
       | "AGENT_NOT_FOUND"
       | "FORK_UNSUPPORTED"
       | "FORK_POINT"
+      | "RUN_PRUNED"
       | "FORK_EDIT"
       | "STATE_INVALID"
       | "WRITES_NOT_ACKNOWLEDGED"
@@ -102,6 +108,7 @@ export async function planFork(
   const run = await store.run(from);
   if (run === null) throw new ForkRefusedError(from, "RUN_NOT_FOUND", "there is no such run");
   const agent = forkingAgent(run, options.agent ?? run.agent, agents);
+  if (agent.loop === undefined) checkCode(run, agent, edits);
   if (at !== undefined && (!Number.isInteger(at) || at < 0 || at > run.head)) {
     throw new ForkRefusedError(from, "FORK_POINT", `it has no entry ${at}; its entries are 0 to ${run.head}`);
   }
@@ -134,10 +141,13 @@ export async function planFork(
     state: checked,
   };
   const { tenant, subject } = run;
+  const isLoops = agent.loop !== undefined;
   return {
     key: { tenant, subject, agent: agent.name, thread },
     runId: `${uid}.1`,
-    first: forkEntries(source, point, forked),
+    first: isLoops
+      ? forkEntries(source, point, forked)
+      : forkCodeEntries(source, point, forked, await readRecord(point.prefix, source.before)),
     run: begun,
   };
 }
@@ -152,14 +162,33 @@ function forkingAgent(run: Run, name: string, agents: ReadonlyMap<string, Agent>
     const known = [...agents.keys()].join(", ") || "none";
     throw new ForkRefusedError(run.uid, "AGENT_NOT_FOUND", `no agent is named "${name}"; there is ${known}`);
   }
-  if (agent.loop === undefined) {
+  const own = agents.get(run.agent);
+  if (own !== undefined && (own.loop === undefined) !== (agent.loop === undefined)) {
+    const what = (one: Agent): string => (one.loop === undefined ? "is a run(ctx)" : "has a model and no run(ctx)");
     throw new ForkRefusedError(
       run.uid,
       "FORK_UNSUPPORTED",
-      `agent "${name}" is a run(ctx) that streams one leg and records no steps, so there is nothing to go on from`,
+      `its agent "${own.name}" ${what(own)} and agent "${name}" ${what(agent)}, so the one has nothing to go on from in what the other has recorded`,
     );
   }
   return agent;
+}
+
+/** What cannot be had where code is held against what it has done. */
+function checkCode({ uid, pruned }: Run, { name }: Agent, { instructions }: ForkEdits): void {
+  if (instructions !== undefined) {
+    throw new ForkRefusedError(
+      uid,
+      "FORK_EDIT",
+      `agent "${name}" is a run(ctx), and what its models are told stands in its code: fork without edits.instructions, or with another agent`,
+    );
+  }
+  if (pruned === null) return;
+  throw new ForkRefusedError(
+    uid,
+    "RUN_PRUNED",
+    `its frames are gone, and the code of agent "${name}" would be held against them; fork runs of a run(ctx) before they are pruned`,
+  );
 }
 
 async function checkedState(from: Uid, agent: Agent, state: Json): Promise<Json> {

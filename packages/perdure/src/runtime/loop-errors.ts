@@ -68,6 +68,8 @@ export class Diverged extends PerdureError {
     readonly difference: Difference,
     /** Where in the code. */
     readonly at: string | null,
+    /** `step PATH`, `lane PATH` or `state`: what of the record it is that the code does not do. */
+    readonly place: string,
   ) {
     const { what, recorded, wanted, next } = difference;
     const where = at === null ? "" : ` at ${at}`;

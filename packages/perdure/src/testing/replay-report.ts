@@ -4,12 +4,26 @@ import type { Json } from "../protocol/json.ts";
 
 /** Something that is otherwise now. */
 export interface ReplayDifference {
-  /** Path of the step; "" for the end of the run. */
+  /** Path of the step, or of the lane in which something else is emitted; "" for the end of the run, and for the main lane. */
   readonly step: string;
-  readonly what: "instructions" | "messages" | "tools" | "settings" | "decision" | "tool" | "approval" | "key";
+  readonly what:
+    | "instructions"
+    | "messages"
+    | "tools"
+    | "settings"
+    | "decision"
+    | "tool"
+    | "approval"
+    | "key"
+    | "input"
+    | "emitted"
+    | "state"
+    | "result";
   readonly message: string;
   /** Line by line: `-` then, `+` now. */
   readonly diff?: string;
+  /** The line in the code of a `run(ctx)`, where it is one line's doing. */
+  readonly at?: string;
 }
 
 /** The agent does not do what was recorded. */
@@ -43,9 +57,10 @@ export class ReplayReport {
   toString(): string {
     const { run, agent, differences } = this;
     if (this.equal) return `agent "${agent}" does and asks what run ${run} recorded`;
-    const told = differences.map(({ step, what, message, diff }) => {
-      const place = step === "" ? "at the end" : `step ${step}`;
-      return `${place}, ${what}: ${message}${diff === undefined ? "" : `\n${diff}`}`;
+    const told = differences.map(({ step, what, message, diff, at }) => {
+      const place = step !== "" ? `step ${step}` : what === "emitted" || what === "state" ? "main lane" : "at the end";
+      const line = at === undefined ? "" : `\n  at ${at}`;
+      return `${place}, ${what}: ${message}${line}${diff === undefined ? "" : `\n${diff}`}`;
     });
     return [`agent "${agent}" is not what run ${run} recorded:`, ...told].join("\n\n");
   }

@@ -155,6 +155,9 @@ describe("replay", () => {
   it("says what it cannot replay", async () => {
     await expect(replay({ perdure: "thread" }, { agent: desk({}) })).rejects.toThrow(ReplayError);
     const body = agent({ name: "body", run: async () => null }) as Agent;
-    await expect(replay(await recorded(), { agent: body })).rejects.toThrow(/run\(ctx\)/);
+    expect((await replay(await recorded(), { agent: body })).differences[0]).toMatchObject({
+      ...{ step: "0", what: "decision" },
+      message: 'step 0 was model "model", and now is nothing: the code does not begin it',
+    });
   });
 });
