@@ -11,7 +11,7 @@
  */
 import { publicError, RunInterrupted } from "../emit/errors.ts";
 import { Leg, type LegEnd } from "../emit/leg.ts";
-import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
+import type { Interrupt, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { type Difference, stepDifference } from "../log/matching.ts";
 import type { Interrupt as WireInterrupt } from "../protocol/events.ts";
@@ -22,29 +22,14 @@ import type { DynTool } from "../tool/dyn-tool.ts";
 import { erase } from "../tool/erase.ts";
 import type { BodyAgent, Loop, LoopCall, LoopModels, ModelAsk, Next } from "./agent-definition.ts";
 import { bodyBudget, checkPrices, isLeft, type Stop, stopOf } from "./body-budget.ts";
+import { type CodeSoFar, leftUndone, type Parting, partedAt, partedBefore, stepPlace } from "./body-parting.ts";
 import { BodyQuestions } from "./body-questions.ts";
-import {
-  type BodyRecord,
-  emptyRecord,
-  endedItself,
-  type FinishedStep,
-  readRecord,
-  type Signal,
-  signalOf,
-} from "./body-record.ts";
+import { type BodyRecord, emptyRecord, endedItself, type FinishedStep, readRecord, signalOf } from "./body-record.ts";
 import { inputOf, principalOf } from "./body-request.ts";
+import { received } from "./body-signals.ts";
 import { BodyState } from "./body-state.ts";
-import {
-  differenceOfMissing,
-  isAwaited,
-  isInLine,
-  isLost,
-  laneAround,
-  type Race,
-  recordedCall,
-  unfinishedCalls,
-} from "./body-steps.ts";
-import { BodyStream, placeOf, type Terminal } from "./body-stream.ts";
+import { isAwaited, isLost, type Race, recordedCall, unfinishedCalls } from "./body-steps.ts";
+import { BodyStream, type Terminal } from "./body-stream.ts";
 import type { LoopBudget } from "./budget.ts";
 import { budgetExceeded } from "./budget-question.ts";
 import { StepNotAwaited, watchLoop } from "./development.ts";
@@ -224,7 +209,7 @@ export class BodyLoop implements Loop, LoopHost {
       if (want !== undefined) {
         this.#due.shift();
         this.#deliver(want, state, due.committed);
-      } else if (!this.#isRunning) this.#notAsked(state, due.path);
+      } else if (!this.#isRunning) this.#notAsked(due.path);
       return;
     }
     if (first !== undefined) {
@@ -277,7 +262,7 @@ export class BodyLoop implements Loop, LoopHost {
     } catch (error) {
       this.#report(error);
     }
-    if (!state.cancelled) this.#checkAllDone(state, stream);
+    if (!state.cancelled) this.checkAllDone();
     const { terminal } = stream;
     if (this.#diverged !== undefined || terminal === undefined) return undefined;
     return { terminal, asked: leg.interrupts };
@@ -337,7 +322,7 @@ export class BodyLoop implements Loop, LoopHost {
       const recorded = "value" in step.started.input ? step.started.input.value : null;
       this.#report(new InputChanged(path, recorded, call.input, step.finished !== undefined));
     } else if (step !== undefined && difference !== undefined && difference !== "input") {
-      const place = `step ${path}`;
+      const place = stepPlace(path);
       if (!this.#record.value?.accepted.has(place)) throw this.#diverge(difference, place);
       // An operator has said that what was begun goes on as it began.
       known = { ...recordedCall(this.#session.state, step), ...(call.question && { question: call.question }) };
@@ -362,12 +347,12 @@ export class BodyLoop implements Loop, LoopHost {
     const step = this.#session.state.steps.get(path);
     const wanted = { path, kind: "race", name: "race", effect: "read", input: lanes } as const;
     const difference = step === undefined ? undefined : stepDifference(step, wanted);
-    if (difference !== undefined && difference !== "input") throw this.#diverge(difference, `step ${path}`);
+    if (difference !== undefined && difference !== "input") throw this.#diverge(difference, stepPlace(path));
     const recorded = step?.finished?.status === "ok" ? step.finished.output : winner;
     if (recorded !== winner) {
       const what = `the winner of race ${path}`;
       const { seq } = step?.started ?? { seq: 0 };
-      throw this.#diverge({ path, seq, what, recorded, wanted: winner, next: RACE_ALONE }, `step ${path}`);
+      throw this.#diverge({ path, seq, what, recorded, wanted: winner, next: RACE_ALONE }, stepPlace(path));
     }
     if (step === undefined) this.#note(path, "race", "race", lanes, winner);
     this.#lose(path, winner);
@@ -396,7 +381,7 @@ export class BodyLoop implements Loop, LoopHost {
     const step = this.#session.state.steps.get(path);
     if (step !== undefined) {
       const difference = stepDifference(step, { path, kind, name, effect: "read", input: null });
-      if (difference !== undefined && difference !== "input") throw this.#diverge(difference, `step ${path}`);
+      if (difference !== undefined && difference !== "input") throw this.#diverge(difference, stepPlace(path));
       // It was recorded by this very line, or one like it.
       if (step.finished?.status === "ok") return step.finished.output as T;
     }
@@ -530,28 +515,13 @@ export class BodyLoop implements Loop, LoopHost {
     this.#stir();
   }
 
-  /** Gives what was signalled to the steps that wait for it: by name, the first signal to whoever has waited longest. */
-  #hand({ steps }: RunState): void {
-    const signals = [
-      ...(this.#record.value?.signals ?? []),
-      ...this.#session.taken.slice(this.#read).flatMap(toSignal),
-    ];
-    if (signals.length === 0) return;
-    const waiting = [...steps.values()].filter(
-      ({ started: { step, path } }) => step === "signal" && !this.#isLost(path),
-    );
-    for (const name of new Set(signals.map((signal) => signal.name))) {
-      const named = waiting.filter(({ started }) => started.name === name);
-      const got = named.filter(({ finished }) => finished?.status === "ok").length;
-      const payloads = signals.filter((signal) => signal.name === name).slice(got);
-      const open = named.filter(({ finished }) => finished === undefined);
-      for (const [i, { payload }] of payloads.slice(0, open.length).entries()) {
-        const path = open[i]?.started.path;
-        if (path === undefined) continue;
-        this.#session.add([{ kind: "step.finished", path, via: "answer", status: "ok", output: payload, patch: [] }]);
-        this.#session.wake();
-      }
-    }
+  /** Gives what was signalled to the steps that wait for it. */
+  #hand(run: RunState): void {
+    const taken = this.#session.taken.slice(this.#read).flatMap((entry) => signalOf(entry) ?? []);
+    const ends = received(run, [...(this.#record.value?.signals ?? []), ...taken], (path) => this.#isLost(path));
+    if (ends.length === 0) return;
+    this.#session.add(ends);
+    this.#session.wake();
   }
 
   /** C4. */
@@ -617,7 +587,7 @@ export class BodyLoop implements Loop, LoopHost {
   /** C3. @returns what stops the code at its line */
   #diverge(difference: Difference, place: string, at = placeInCode()): Diverged {
     if (this.#diverged === undefined) {
-      this.#diverged = new Diverged({ ...difference, seq: this.#partedAt(difference, at) }, at, place);
+      this.#diverged = new Diverged({ ...difference, seq: partedAt(this.#soFar, difference, at) }, at, place);
       this.#report(this.#diverged);
       this.#leg?.drop("ended");
       this.#session.wake();
@@ -625,54 +595,30 @@ export class BodyLoop implements Loop, LoopHost {
     return this.#diverged;
   }
 
-  /**
-   * A lane does one thing after the other: what is recorded of it before the difference, and was passed by, the code does not come to either.
-   * So it is of the lanes around it, which wait for it. When no line does something else, but all lanes wait or have ended, that goes for each.
-   */
-  #partedAt({ path, seq }: Difference, at: string | null): number {
-    const lane = at === null ? ("" as Path) : (this.#stream?.laneOf(path) ?? path);
-    const passed = [...this.#session.state.steps.values()].flatMap((step) => {
-      const { started } = step;
-      const isPassed = isAwaited(step) && isInLine(laneAround(started.path), lane) && !this.#asked.has(started.path);
-      return isPassed && !this.#isLost(started.path) ? [started.seq] : [];
-    });
-    return Math.min(seq, ...passed, ...(this.#stream?.unsaid(lane) ?? []), ...(this.#state?.unpublished(lane) ?? []));
+  /** No line does something else: something is missing. */
+  #divergeWithout({ difference, place }: Parting): void {
+    this.#diverge(difference, place, null);
   }
 
-  #notAsked(run: RunState, path: Path): void {
-    const place = `step ${path}`;
-    if (this.#record.value?.accepted.has(place)) {
+  get #soFar(): CodeSoFar {
+    return {
+      ...{ run: this.#session.state, asked: this.#asked, waitsFor: this.#wants, isLost: (path) => this.#isLost(path) },
+      ...{ accepted: this.#record.value?.accepted ?? NONE, stream: this.#stream, state: this.#state },
+    };
+  }
+
+  #notAsked(path: Path): void {
+    if (this.#record.value?.accepted.has(stepPlace(path))) {
       this.#due.shift();
       this.#session.wake();
-      return;
-    }
-    const [step, said] = [differenceOfMissing(run, path), this.#stream?.missing];
-    // What it had to say before it would have begun the step is what it does otherwise first.
-    if (said === undefined || said.seq > step.seq) this.#diverge(step, place, null);
-    else this.#diverge(said, placeOf(said.path), null);
+    } else this.#divergeWithout(partedBefore(this.#soFar, path));
   }
 
   /** Holds it to all that is recorded, where it has ended or waits. */
   checkAllDone(): void {
-    if (this.#stream !== undefined && this.#diverged === undefined)
-      this.#checkAllDone(this.#session.state, this.#stream);
-  }
-
-  /** Code that has ended and has not done all that was recorded. */
-  #checkAllDone(run: RunState, { missing: said }: BodyStream): void {
-    if (said !== undefined) return void this.#diverge(said, placeOf(said.path), null);
-    const state = this.#state?.missing;
-    if (state !== undefined) return void this.#diverge(state, "state", null);
-    const step = this.#stepsMissing(run);
-    if (step !== undefined) this.#diverge(step, `step ${step.path}`, null);
-  }
-
-  #stepsMissing(run: RunState): Difference | undefined {
-    for (const [path, step] of run.steps) {
-      const isMissing = step.finished === undefined && isAwaited(step) && !this.#wants.has(path) && !this.#isLost(path);
-      if (isMissing && !this.#record.value?.accepted.has(`step ${path}`)) return differenceOfMissing(run, path);
-    }
-    return undefined;
+    if (this.#stream === undefined || this.#diverged !== undefined) return;
+    const undone = leftUndone(this.#soFar);
+    if (undone !== undefined) this.#divergeWithout(undone);
   }
 
   #report(error: unknown): void {
@@ -680,14 +626,11 @@ export class BodyLoop implements Loop, LoopHost {
   }
 }
 
+const NONE: ReadonlySet<string> = new Set();
+
 type RunContextOf<A extends BodyAgent> = Parameters<A["run"]>[0];
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-
-function toSignal(entry: NewEntry): readonly Signal[] {
-  const signal = signalOf(entry);
-  return signal === undefined ? [] : [signal];
-}
 
 const erasedTools = new WeakMap<ToolDefinition, DynTool>();
 

@@ -4,8 +4,9 @@ import { expect, test } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
 import type { Fate } from "../../src/testing/life.ts";
 import { changes } from "./changed-loops.ts";
-import { done, ForkedLoops, type Gone, Stopped, screen } from "./forking.ts";
+import { done, ForkedLoops, type Gone, Stopped } from "./forking.ts";
 import { isConcurrent, type Op, program } from "./random-loops.ts";
+import { screen } from "./screens.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`. */
 const RUNS = Number(env.LOOP_RUNS ?? 40);

@@ -1,10 +1,10 @@
 /** Random custom loops, forked: each fork in a world of its own, in which nothing of its history has happened. */
 import type { AGUIEvent } from "perdure/protocol";
 import type { Entry, Interrupt } from "../../src/log/entries.ts";
-import { type HeldByClient, normaliseTranscript } from "../../src/log/equal-transcripts.ts";
+import type { HeldByClient } from "../../src/log/equal-transcripts.ts";
 import type { RunFixture } from "../../src/log/fixture.ts";
 import { fold, type RunState } from "../../src/log/fold.ts";
-import { isJsonObject, type Json } from "../../src/protocol/json.ts";
+import type { Json } from "../../src/protocol/json.ts";
 import { newTranscript, reduce, type Transcript } from "../../src/protocol/reduce.ts";
 import { SseFrames } from "../../src/protocol/sse.ts";
 import type { Uid } from "../../src/protocol/words.ts";
@@ -215,21 +215,4 @@ function answerTo(kind: string, message: string, ledger: Ledger): Json {
 /** What has been done, each as often as it was. */
 export function done(effects: readonly string[]): readonly string[] {
   return effects.flatMap((row) => (row.startsWith("done ") ? [row.split(" ")[1] ?? ""] : [])).sort();
-}
-
-/** What a screen comes to. What lanes that run side by side have shown stands in any order. */
-export function screen(held: HeldByClient, isUnordered: boolean): unknown {
-  const { messages, state } = normaliseTranscript(held) as { messages: readonly Json[]; state: Json };
-  if (!isUnordered) return { messages, state };
-  return { state, messages: messages.map((message) => JSON.stringify(withoutIds(message))).sort() };
-}
-
-const IDS: ReadonlySet<string> = new Set(["id", "toolCallId", "subagentRunId"]);
-
-function withoutIds(value: Json): Json {
-  if (Array.isArray(value)) return value.map(withoutIds);
-  if (!isJsonObject(value)) return value;
-  return Object.fromEntries(
-    Object.entries(value).flatMap(([key, one]) => (IDS.has(key) ? [] : [[key, withoutIds(one)]])),
-  );
 }

@@ -1,17 +1,16 @@
 import { env } from "node:process";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
 import { essence } from "../../src/log/essence.ts";
 import { fold } from "../../src/log/fold.ts";
 import type { RunState } from "../../src/log/run-state.ts";
-import { isJsonObject, type Json } from "../../src/protocol/json.ts";
 import { differencesOf } from "../../src/testing/compare.ts";
 import type { Fate } from "../../src/testing/life.ts";
 import { memoryDisk } from "../../src/testing/outside.ts";
 import { type Ended, play, type Story } from "../../src/testing/play.ts";
 import type { ScriptQuestion } from "../../src/testing/script.ts";
 import { isConcurrent, Ledger, loopOf, type Op, program } from "./random-loops.ts";
+import { screen } from "./screens.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`; then the first failure is told as it is. */
 const RUNS = Number(env.LOOP_RUNS ?? 1_000);
@@ -84,20 +83,7 @@ function unordered({ effects, logs, client, late, openQuestions }: Ended): unkno
   return {
     effects: [...effects].sort(),
     essence: logs.map((log) => essence(log)),
-    screens: [client, late, held].map((screen) => {
-      const { messages, state } = normaliseTranscript(screen) as { messages: readonly Json[]; state: Json };
-      return { state, messages: messages.map((message) => JSON.stringify(withoutIds(message))).sort() };
-    }),
+    screens: [client, late, held].map((one) => screen(one, true)),
     openQuestions,
   };
-}
-
-const IDS: ReadonlySet<string> = new Set(["id", "toolCallId", "subagentRunId"]);
-
-function withoutIds(value: Json): Json {
-  if (Array.isArray(value)) return value.map(withoutIds);
-  if (!isJsonObject(value)) return value;
-  return Object.fromEntries(
-    Object.entries(value).flatMap(([key, one]) => (IDS.has(key) ? [] : [[key, withoutIds(one)]])),
-  );
 }

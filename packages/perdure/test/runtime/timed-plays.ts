@@ -6,6 +6,7 @@ import type { Agent } from "../../src/runtime/agent-definition.ts";
 import { type Fate, Life } from "../../src/testing/life.ts";
 import { memoryDisk, Outside } from "../../src/testing/outside.ts";
 import { type Asked, ReducingClient } from "../../src/testing/script-client.ts";
+import { hurryTime } from "./hurried-time.ts";
 
 export interface Timed {
   /** Milliseconds. */
@@ -15,26 +16,8 @@ export interface Timed {
   readonly fates: readonly Fate[];
 }
 
-/** Turns of the event loop that everything else gets before the clock moves. */
-const TURNS = 20;
-
 /** A clock that stands still until all that can happen has, and jumps to the next timer. @returns ends it */
-export function jumpingClock(): () => void {
-  let isOver = false;
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"], now: 1_700_000_000_000 });
-  let turns = 0;
-  const turn = (): void => {
-    if (isOver) return;
-    turns += 1;
-    if (turns % TURNS === 0) vi.advanceTimersToNextTimer();
-    setImmediate(turn);
-  };
-  setImmediate(turn);
-  return () => {
-    isOver = true;
-    vi.useRealTimers();
-  };
-}
+export const jumpingClock = (): (() => void) => hurryTime(1_700_000_000_000);
 
 /** Resolves after `ms`; rejects at once when the signal fires. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
