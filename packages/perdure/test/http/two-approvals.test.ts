@@ -211,3 +211,28 @@ it("of two opposite answers at once one is 200 and one is 409, and what happens 
     if (winner !== approve) expect(shop.ledger).toEqual([]);
   }
 });
+
+it("an answer is streamed from where its turn rests, whatever turn of the thread that is: each once, all of it, and again from a cursor", async () => {
+  const shop = new Deployment();
+  const url = await shop.start();
+  const answered: { readonly text: string; readonly types: readonly string[] }[] = [];
+  for (const turn of [1, 2, 3]) {
+    const messages = [says(`u${turn}`, "Refund A and B.")];
+    await post(url, { ...run, runId: `asks${turn}`, messages });
+    const resume = (await inboxOf(url)).map(({ id }) => ({ interruptId: id, ...approve }));
+    const { status, text } = await post(url, { ...run, runId: `answers${turn}`, messages, resume });
+    expect(status, text).toBe(200);
+    const events = eventsOf(text);
+    expect(events[0]).toMatchObject({ type: "RUN_STARTED", runId: `answers${turn}` });
+    expect(results(text)).toEqual(["A", "B"].map((refunded) => JSON.stringify({ refunded })));
+    expect(shop.ledger).toHaveLength(2 * turn);
+    answered.push({ text, types: events.map(({ type }) => type) });
+  }
+  const [first, ...later] = answered;
+  for (const { types } of later) expect(types).toEqual(first?.types);
+
+  const [begun = "", ...rest] = (answered.at(-1)?.text ?? "").split(/^(?=id: )/m).filter((frame) => frame !== "");
+  const cursor = /^id: (.*)$/m.exec(begun)?.[1] ?? "";
+  const { text } = await ask(`${url}/threads/t/stream?after=${encodeURIComponent(cursor)}`, { method: "GET" });
+  expect(text).toBe(rest.join(""));
+});
