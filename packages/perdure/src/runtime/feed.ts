@@ -75,11 +75,14 @@ export class Feed {
     }
     this.#unwatch ??= this.#store.watch({ run: this.#uid }, (appended) => this.#hear(appended));
     this.#isStale = true;
-    const leave = (): void => this.#left(reader);
+    const leave = (): void => {
+      if (this.#readers.delete(reader)) this.#restIfUnread();
+    };
     try {
       await this.#read();
     } catch (error) {
-      leave();
+      this.#readers.delete(reader);
+      this.#restIfUnread();
       throw error;
     }
     if (isFirst) return { run: known, leave };
@@ -90,8 +93,8 @@ export class Feed {
     return { run: joined, leave };
   }
 
-  #left(reader: FeedReader): void {
-    if (!this.#readers.delete(reader) || this.#readers.size > 0) return;
+  #restIfUnread(): void {
+    if (this.#readers.size > 0) return;
     this.#unwatch?.();
     this.#unwatch = undefined;
     this.#onIdle();
@@ -154,7 +157,9 @@ export class Feed {
   /** @returns what the readers are told */
   #fail(error: unknown): unknown {
     const broken = brokenLog(this.#uid, error);
+    // What keeps it from being read may be over when the next one joins.
     this.#folding = undefined;
+    this.#run = undefined;
     for (const reader of this.#readers) reader.fail(broken);
     return broken;
   }

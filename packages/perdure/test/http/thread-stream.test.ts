@@ -306,3 +306,33 @@ describe("what is asked for", () => {
     ]);
   });
 });
+
+it("a log that cannot be read for a moment fails who reads it then, and nobody watches it for him; who comes later gets all of it", async () => {
+  const store = memory();
+  const watching = new Set<object>();
+  const watch: typeof store.watch = store.watch.bind(store);
+  store.watch = (...of: Parameters<typeof store.watch>) => {
+    const unwatch = watch(...of);
+    const isRuns = typeof of[0] === "object" && "run" in of[0];
+    if (isRuns) watching.add(unwatch);
+    return () => {
+      watching.delete(unwatch);
+      unwatch();
+    };
+  };
+  const { agent: asking } = desk();
+  const server = await serving([asking], { store });
+  const body = fresh({ messages: [says("u", "5")] });
+  const whole = framesOf((await ask(`${server.url}/agents/desk`, { body: JSON.stringify(body) })).text);
+  const url = `${server.url}/threads/${body.threadId}/stream`;
+  const readWell = store.read.bind(store);
+  store.read = () => {
+    throw new Error("the disk is away");
+  };
+  for (let i = 0; i < 2; i++) expect((await ask(url, { method: "GET" })).status).toBe(500);
+  expect(watching.size).toBe(0);
+  store.read = readWell;
+  const [begun, ...rest] = whole;
+  expect(framesOf((await ask(`${url}?after=${begun?.cursor}`, { method: "GET" })).text)).toEqual(rest);
+  expect(eventsOf((await ask(url, { method: "GET" })).text).at(-1)).toMatchObject({ type: "RUN_FINISHED" });
+});
