@@ -151,11 +151,22 @@ export class MemoryRows implements Rows {
 
   runs(query: Query, before: number | null, limit: number): readonly RunRow[] {
     const found: RunRow[] = [];
-    for (let id = Math.min(before ?? this.#runs.length, this.#runs.length) - 1; id >= 0 && found.length < limit; id--) {
-      const run = this.#runs[id];
+    const ids = this.#among(query);
+    const length = ids?.length ?? this.#runs.length;
+    for (let i = length - 1; i >= 0 && found.length < limit; i--) {
+      const id = ids === null ? i : (ids[i] ?? -1);
+      const run = before === null || id < before ? this.#runs[id] : undefined;
       if (run !== undefined && matches(run, query) && !(query.prunable && this.#isShown(run))) found.push(run);
     }
     return found;
+  }
+
+  /** The runs of which only these can be meant, in the order of their ids; `null`: any. */
+  #among({ tenant, subject, agent, thread, parent }: Query): readonly number[] | null {
+    if (parent !== undefined) return this.#byParent.get(parent) ?? [];
+    if (tenant === null || subject === undefined || agent === undefined || thread === undefined) return null;
+    const threadId = this.threadId({ tenant, subject, agent, thread });
+    return (threadId === null ? undefined : this.#byThread.get(threadId)) ?? [];
   }
 
   /** Whether the frames of the run that it is a child of refer to its own. */

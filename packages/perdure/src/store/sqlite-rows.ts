@@ -39,6 +39,9 @@ const LAST_FACT = `SELECT fact.seq, fact.chain FROM log AS last
 const LAST_FACT_LEFT =
   "SELECT seq, chain FROM log WHERE run = ? AND seq <= ? AND chain IS NOT NULL ORDER BY seq DESC LIMIT 1";
 
+const THREAD_ID = "SELECT id FROM threads WHERE tenant = ? AND subject = ? AND agent = ? AND thread = ?";
+const IN_THREAD = `runs.thread_id = (${THREAD_ID})`;
+
 /** The tables as `sqlite-schema.ts` made them. Statements and mapping, no rule. */
 export class SqliteRows implements Rows {
   readonly #db: SqliteDatabase;
@@ -52,13 +55,7 @@ export class SqliteRows implements Rows {
   }
 
   threadId({ tenant, subject, agent, thread }: ThreadKey): number | null {
-    const row = this.#db.get(
-      "SELECT id FROM threads WHERE tenant = ? AND subject = ? AND agent = ? AND thread = ?",
-      tenant,
-      subject,
-      agent,
-      thread,
-    );
+    const row = this.#db.get(THREAD_ID, tenant, subject, agent, thread);
     return row === null ? null : numberOf(row, "id");
   }
 
@@ -367,12 +364,13 @@ export class SqliteRows implements Rows {
     }
   }
 
+  /** `CROSS`: few questions are open, and a tenant may have any number of runs, https://sqlite.org/lang_select.html#fromclause. */
   questions(query: Query, after: number | null, limit: number): readonly (QuestionRow & { readonly run: RunRow })[] {
     const { where, values } = whereOf(query, after === null ? [] : [["n > ?", after]]);
     return this.#db
       .all(
         `SELECT ${RUN}, n, questions.id AS question, run, opened_at, interrupt, closed, contested
-         FROM questions JOIN runs ON runs.id = run
+         FROM questions CROSS JOIN runs ON runs.id = run
          WHERE closed IS NULL AND kind <> 'client-tool' AND aside IS NULL AND ${where} ORDER BY n LIMIT ?`,
         ...values,
         limit,
@@ -516,11 +514,16 @@ function parentOf(row: SqlRow): RunRow["parent"] {
 
 function whereOf(query: Query, more: readonly [string, SqlValue][]): { where: string; values: SqlValue[] } {
   const { tenant, subject, agent, thread, run } = query;
-  const terms: (readonly [string, SqlValue] | readonly [string])[] = [...more];
-  if (tenant !== null) terms.push(["tenant = ?", tenant]);
-  if (subject !== undefined) terms.push(["subject = ?", subject]);
-  if (agent !== undefined) terms.push(["agent = ?", agent]);
-  if (thread !== undefined) terms.push(["thread = ?", thread]);
+  const terms: (readonly [string, ...SqlValue[]])[] = [...more];
+  if (tenant !== null && subject !== undefined && agent !== undefined && thread !== undefined) {
+    // By its index alone: whom it belongs to may have had any number of others.
+    terms.push([IN_THREAD, tenant, subject, agent, thread]);
+  } else {
+    if (tenant !== null) terms.push(["tenant = ?", tenant]);
+    if (subject !== undefined) terms.push(["subject = ?", subject]);
+    if (agent !== undefined) terms.push(["agent = ?", agent]);
+    if (thread !== undefined) terms.push(["thread = ?", thread]);
+  }
   if (run !== undefined) terms.push(["uid = ?", run]);
   if (query.parent !== undefined) terms.push(["parent = ?", query.parent]);
   if (query.prunable === true) terms.push([PRUNABLE], [UNSHOWN]);
