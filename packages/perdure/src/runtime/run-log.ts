@@ -5,8 +5,9 @@
  * G1. Nothing is acted on before it is durable: a caller that starts an effect awaits {@link RunLog.committed} first.
  * G2. What a batch holds was added in one tick; a batch is committed whole or not at all.
  * G3. After a failed or fenced append nothing more is appended, and everything that waits rejects: what was folded ahead is void.
+ *     Where a batch that was with the store before has failed, so do those behind it: each names the entry that it follows.
  * G4. Offers take turns. What is added while one is with the store is folded behind it and appended behind it; if the store refuses it, it
- *     is folded again without.
+ *     is folded again without. What was added before one is with the store before it, so one commit can take both.
  */
 import { checkEntry, entryAt, type Frame, type NewEntry } from "../log/entries.ts";
 import { Folding, type RunState } from "../log/fold.ts";
@@ -152,10 +153,13 @@ export class RunLog {
   }
 
   async #offer(make: () => Batch): Promise<Exclude<Appended, { is: "fenced" }>> {
-    do await this.committed();
-    while (this.#queue.length > 0);
+    while (this.#isFlushing) await SETTLED;
+    if (this.#lost) throw this.#lost;
     const batch = make();
+    // What it has had emitted, to be made of it.
+    if (this.#isFlushing) this.#append();
     const before = this.#folding.state;
+    const behind = this.#folding.head;
     // Folded before it is appended, so that nothing is appended that cannot be read.
     this.#fold(batch.entries);
     let isOver = (): void => {};
@@ -163,7 +167,7 @@ export class RunLog {
       isOver = resolve;
     });
     try {
-      const appended = await this.store.append(this.lease, batch).catch((error: unknown) => {
+      const appended = await this.store.append(this.lease, { ...batch, behind }).catch((error: unknown) => {
         // A failed commit is never repeated blindly: the run is claimed again and read again.
         throw this.lose(error);
       });
@@ -209,16 +213,18 @@ export class RunLog {
   /** The batch of this tick, taken. */
   #gathered(): Batch {
     const [entries, claims, taken] = [this.#queue, this.#claims, this.#taken];
+    const behind = this.#folding.head - entries.length;
     this.#queue = [];
-    if (claims === undefined && taken === undefined) return { entries };
+    if (claims === undefined && taken === undefined) return { entries, behind };
     this.#claims = undefined;
     this.#taken = undefined;
-    return { entries, ...(claims && { claims }), ...(taken && { taken }) };
+    return { entries, behind, ...(claims && { claims }), ...(taken && { taken }) };
   }
 
   #append(): void {
+    const isDue = this.#isFlushing;
     this.#isFlushing = false;
-    if (this.#lost) return;
+    if (!isDue || this.#lost) return;
     const batch = this.#gathered();
     const bytes = this.#queuedBytes;
     this.#queuedBytes = 0;

@@ -225,6 +225,8 @@ export interface ClaimChange extends KeyName {
 /** What is appended together. */
 export interface Batch {
   readonly entries: readonly NewEntry[];
+  /** The `seq` of the entry that it was made to follow: where the log ends with another one, it is `fenced`. Default: whichever is the last. */
+  readonly behind?: number;
   readonly claims?: readonly ClaimChange[];
   /** Inbox rows that became entries of this batch. */
   readonly taken?: readonly number[];
@@ -246,7 +248,7 @@ export interface Batch {
 /**
  * What came of a batch; but for `appended`, nothing was written.
  *
- * - `fenced`: the lease no longer holds: stop.
+ * - `fenced`: the lease no longer holds, or the log does not end where the batch was to follow: stop.
  * - `inbox`: something came in that has to be taken first: read the inbox and decide again.
  * - `held`: a key is not free: `claim` says who has it.
  */

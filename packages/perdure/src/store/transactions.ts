@@ -38,6 +38,7 @@ export function append(tx: Tx, lease: Lease, batch: Batch): Appended {
   const entries = batch.entries.map(stored);
   const run = tx.rows.appending(lease.uid, lease.epoch);
   if (run === null) throw new Refused({ is: "fenced" });
+  if (batch.behind !== undefined && batch.behind !== run.head) throw new Refused({ is: "fenced" });
   const requests = batch.taken === undefined ? 0 : takeInbox(tx, run, batch.taken);
   const change = record(tx, run, entries);
   if (requests > 0 || change.leg !== undefined) tx.rows.settleAliases(run.id, change.leg ?? run.leg);

@@ -65,9 +65,75 @@ test("frames that nothing else was added to go to the store as nothing else, whi
   log.add([noted(1)], { claims: [], taken: [] });
   await log.committed();
   expect(batches.slice(1)).toEqual([
-    ...[{ entries: [frame] }, { entries: [frame] }],
-    { entries: [noted(1)], claims: [], taken: [] },
+    ...[
+      { entries: [frame], behind: 2 },
+      { entries: [frame], behind: 3 },
+    ],
+    { entries: [noted(1)], behind: 4, claims: [], taken: [] },
   ]);
+});
+
+test("an offer is with the store at once, behind what was added before it: one commit can take both", async () => {
+  const commits: (() => void)[] = [];
+  const { log, entriesOf } = await begun(() => new Promise((resolve) => commits.push(resolve)));
+  let isOffered = false;
+  log.add([noted(1)]);
+  const offered = log.offer(() => {
+    isOffered = true;
+    return { entries: [noted(2)] };
+  });
+  await new Promise((resolve) => setImmediate(resolve));
+  expect([commits.length, isOffered]).toEqual([1, true]);
+  commits.shift()?.();
+  await new Promise((resolve) => setImmediate(resolve));
+  commits.shift()?.();
+  expect(await offered).toMatchObject({ is: "appended" });
+  expect((await entriesOf()).slice(-2)).toMatchObject([{ value: 1 }, { value: 2 }]);
+});
+
+test("what making an offer has had added is before it, in the run and in the store", async () => {
+  const { log, entriesOf } = await begun(() => new Promise((resolve) => setTimeout(resolve, 1)));
+  await log.offer(() => {
+    log.add([noted(1)]);
+    return { entries: [noted(2)] };
+  });
+  log.add([noted(3)]);
+  await log.committed();
+  const entries = await entriesOf();
+  expect(entries.slice(-3)).toMatchObject([{ value: 1 }, { value: 2 }, { value: 3 }]);
+  expect(log.state.memos).toEqual(fold(entries).memos);
+});
+
+test("where a batch fails, none behind it is appended, however many are under way, and whatever the store takes again", async () => {
+  const deed = fc.constantFrom("add" as const, "offer" as const);
+  await fc.assert(
+    fc.asyncProperty(fc.array(deed, { minLength: 1, maxLength: 8 }), fc.nat(7), async (deeds, failing) => {
+      const batches: Batch[] = [];
+      const { log, entriesOf } = await begun(
+        () => new Promise((resolve) => setImmediate(resolve)),
+        (batch) => {
+          batches.push(batch);
+          if (batches.length === failing + 1) throw new Error("disk full");
+          return false;
+        },
+      );
+      const before = (await entriesOf()).length;
+      const done: Promise<unknown>[] = [];
+      for (const [n, does] of deeds.entries()) {
+        if (does === "add") log.add([noted(n)]);
+        else done.push(log.offer(() => ({ entries: [noted(n)] })));
+        // Each is a batch of its own.
+        await Promise.resolve();
+        await Promise.resolve();
+      }
+      await Promise.allSettled([...done, log.committed()]);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      const values = (await entriesOf()).slice(before).map((entry) => entry.kind === "memo" && entry.value);
+      const appended = batches.slice(0, failing).flatMap(({ entries }) => entries);
+      expect(values).toEqual(appended.map((entry) => entry.kind === "memo" && entry.value));
+    }),
+    { numRuns: 100 },
+  );
 });
 
 test("what waits to be durable is counted once, however many appends are under way", async () => {
@@ -97,12 +163,12 @@ test("whatever is added and offered, in any order, and whatever is refused: the 
       fc.array(deed, { maxLength: 12 }),
       fc.array(fc.nat(3), { maxLength: 12 }),
       async (deeds, delays) => {
-        const refused = new Set<Batch>();
+        const refused = new Set<Batch["entries"]>();
         const { log, entriesOf } = await begun(
           async () => {
             for (let left = delays.pop() ?? 0; left > 0; left--) await new Promise((resolve) => setImmediate(resolve));
           },
-          (batch) => refused.has(batch),
+          ({ entries }) => refused.has(entries),
         );
         const expected: number[] = [];
         const offers: Promise<unknown>[] = [];
@@ -113,7 +179,7 @@ test("whatever is added and offered, in any order, and whatever is refused: the 
             expected.push(n);
           } else {
             const batch: Batch = { entries: [noted(n)] };
-            if (one.refused) refused.add(batch);
+            if (one.refused) refused.add(batch.entries);
             else expected.push(n);
             offers.push(log.offer(() => batch).then(({ is }) => expect(is).toBe(one.refused ? "inbox" : "appended")));
           }

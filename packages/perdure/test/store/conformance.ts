@@ -98,6 +98,22 @@ export function storeConformance(name: string, medium: () => Promise<Medium>): v
         expect(await append(lease, [memo(1)])).toEqual({ is: "fenced" });
       });
 
+      test("a batch that was to follow another entry than the last appends nothing and changes no row", async () => {
+        const lease = await begin(store, "u1");
+        for (const behind of [-1, 0, 2, 3]) {
+          expect(await append(lease, [memo(1), asks("i1")], { behind, ends: parked })).toEqual({ is: "fenced" });
+        }
+        // Of two that were made to follow the same entry, and are committed together, the first.
+        const both = await Promise.all([
+          append(lease, [memo(1)], { behind: 1 }),
+          append(lease, [memo(2)], { behind: 1 }),
+        ]);
+        expect(both).toMatchObject([{ is: "appended", head: 2 }, { is: "fenced" }]);
+        expect(await append(lease, [memo(3)], { behind: 2 })).toMatchObject({ is: "appended", head: 3 });
+        expect(await seqs(store, "u1")).toEqual([0, 1, 2, 3]);
+        expect(await store.question("i1")).toBeNull();
+      });
+
       test("a batch with one unwritable entry appends nothing, and its neighbours are appended", async () => {
         const [one, two] = [await begin(store, "u1"), await begin(store, "u2")];
         const bad = { kind: "memo", transformer: "t", value: 1n } as unknown as NewEntry;
