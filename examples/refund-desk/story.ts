@@ -32,17 +32,27 @@ export async function playStory(where: ServerOptions, started: (server: ServerPr
   client.addMessage({ id: "u1", role: "user", content: REQUEST });
   using _ = ignoreCutSocket();
   let failure: Error | undefined;
+  let sawCall = (): void => {};
+  const callSeen = new Promise<void>((resolve) => {
+    sawCall = resolve;
+  });
   const run = client.runAgent(
     { runId: "r1" },
     {
       ...shown(client),
+      onToolCallEndEvent({ toolCallName, toolCallArgs }) {
+        printCall(toolCallName, toolCallArgs);
+        if (toolCallName === "refund") sawCall();
+      },
       onRunFailed({ error }) {
         failure = error;
         return QUIETLY;
       },
     },
   );
-  const refundId = await Promise.race([first.moved, run.then(() => null)]);
+  // The call reaches the client while the money moves.
+  const moved = callSeen.then(() => first.moved);
+  const refundId = await Promise.race([moved, run.then(() => null)]);
   if (refundId === null) throw new Error("the run was over before it refunded anything", { cause: failure });
 
   print();
