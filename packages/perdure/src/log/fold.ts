@@ -22,7 +22,15 @@ import type { AGUIEvent, Message } from "../protocol/events.ts";
 import { HeldMessages } from "../protocol/held-messages.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, type Patch } from "../protocol/patch.ts";
-import { isAnswered, rested, verify, type Wire, withClientTools, withHistory } from "../protocol/verify.ts";
+import {
+  isAnswered,
+  rested,
+  verify,
+  type Wire,
+  withClientTools,
+  withHistory,
+  withServerCall,
+} from "../protocol/verify.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import { afterChild } from "./child-frames.ts";
 import type { Entry, Fact, Frame, Interrupt } from "./entries.ts";
@@ -180,6 +188,9 @@ export class Folding {
         if (isKnown) throw new LogError(run.uid, describe(entry), `step ${entry.path} has started already`);
         const call = entry.step === "client-tool" ? clientCall(entry) : undefined;
         if (call !== undefined) this.#interrupts.set(call.id, call);
+        else if (entry.toolCallId !== undefined) {
+          this.#set({ wire: withServerCall(now.wire, entry.toolCallId, entry.name) });
+        }
         this.#steps.set(entry.path, { started: entry, waits: call?.id ?? null, attempts: [], asked: [] });
         return;
       }

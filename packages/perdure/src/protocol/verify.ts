@@ -53,6 +53,7 @@ export {
   type WireOptions,
   withClientTools,
   withHistory,
+  withServerCall,
 } from "./wire.ts";
 
 /**

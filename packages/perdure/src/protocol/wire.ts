@@ -219,6 +219,16 @@ export function withClientTools(wire: Wire, names: readonly string[]): Wire {
   return { ...wire, clientTools: new Set(names) };
 }
 
+/** A call is the server's own to run, and so is the tool that it is of, whatever the client has said. */
+export function withServerCall(wire: Wire, id: string, tool: string): Wire {
+  const name = wire.known.get(id)?.name ?? tool;
+  if (wire.clientTools?.has(name) !== true) return wire;
+  return withClientTools(
+    wire,
+    [...wire.clientTools].filter((other) => other !== name),
+  );
+}
+
 /** The wire of a thread whose last run is over, when only the messages that it shows are known, not the stream that made them. */
 export function rested(
   { strict, clientTools, run, runIds }: Wire,
