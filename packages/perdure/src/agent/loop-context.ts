@@ -1,3 +1,4 @@
+import type { ClientTool } from "../emit/types.ts";
 import type { Message } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Agent, BodyAgent } from "../runtime/agent-definition.ts";
@@ -20,6 +21,8 @@ export interface ModelCallOptions extends ModelOptions {
   readonly messages?: readonly (Message | ModelTurn | ToolResult)[];
   /** What the model may call. Nothing is run by itself: see {@link LoopContext.call}. */
   readonly tools?: readonly (ToolDefinition | DynTool)[];
+  /** What it may call of the client's: `ctx.clientTools`, or some of them. One that is named as one of `tools` is left out. Default: none. */
+  readonly clientTools?: readonly ClientTool[];
   /** How the model is asked: temperature, output limit and so on. */
   readonly settings?: CallSettings;
 }

@@ -15,7 +15,7 @@ import { callModel } from "./model-call.ts";
 import { unusableEnd } from "./model-end.ts";
 import { readModelOptions } from "./model-options.ts";
 import { readModelOutput } from "./model-output.ts";
-import type { LanguageModel, ModelTool, Prompt } from "./model-port.ts";
+import { type LanguageModel, type ModelTool, offeredTools, type Prompt } from "./model-port.ts";
 import { type ToolResult, type Turn, toPrompt } from "./prompt.ts";
 
 /** @param agent - how errors name it */
@@ -40,7 +40,10 @@ function prepare(agent: string, budget: AgentBudget, options: ModelCallOptions):
     throw new AgentDefinitionError(`${whose} needs either a prompt or messages`);
   }
   const own = registry(options.tools ?? []);
-  const tools = [...own].map(({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema }));
+  const tools = offeredTools(
+    [...own].map(({ name, description, inputSchema }): ModelTool => ({ name, description, inputSchema })),
+    options.clientTools ?? [],
+  );
   const turns = turnsOf(options);
   const policy = { models: models.map(({ provider, modelId }) => ({ provider, modelId })), attempts };
   const modelAt = (index: number): LanguageModel => models[index] ?? (models[0] as LanguageModel);

@@ -6,7 +6,7 @@
  */
 import type { AskedOfModel } from "../log/fixture.ts";
 import type { RunState, StepState } from "../log/fold.ts";
-import { clientMessage, editedArguments } from "../log/tool-result.ts";
+import { clientMessage, clientResult, editedArguments } from "../log/tool-result.ts";
 import type { Message, UserMessage } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
@@ -28,8 +28,14 @@ import { estimateTokens } from "./estimate-tokens.ts";
 import { callModel } from "./model-call.ts";
 import { NOT_WHOLE, unusableEnd } from "./model-end.ts";
 import { type ModelOutput, readModelOutput } from "./model-output.ts";
-import type { CallSettings, LanguageModel, ModelTimeouts, ModelTool } from "./model-port.ts";
-import { clientResult, type ToolResult, type Turn, toPrompt, unusableParts } from "./prompt.ts";
+import {
+  type CallSettings,
+  type LanguageModel,
+  type ModelTimeouts,
+  type ModelTool,
+  offeredTools,
+} from "./model-port.ts";
+import { type ToolResult, type Turn, toPrompt, unusableParts } from "./prompt.ts";
 import { ANSWER_STEP, ANSWER_TOOL, OUTPUT_INVALID, repairRequest, type StructuredOutput } from "./structured-output.ts";
 
 export interface LoopOptions {
@@ -71,7 +77,7 @@ export function builtInLoop(options: LoopOptions): Loop {
   const converse = (runs: readonly RunState[]): Conversation => conversationOf(turnsOf(runs), runs);
   const offered = (turns: readonly Turn[], run: RunState) => ({
     prompt: toPrompt({ instructions: withContext(instructions, run), turns }),
-    tools: [...serverTools, ...clientTools(run)],
+    tools: offeredTools(serverTools, run.request?.tools ?? []),
   });
   const asks = ({ run, before, settings: asked }: Pick<ModelStep, "run" | "before" | "settings">) => ({
     ...offered(converse([...before, run]).turns, run),
@@ -266,14 +272,6 @@ function withContext(instructions: string, run: RunState): string {
   if (context.length === 0) return instructions;
   const said = ["Context from the user interface:", ...context].join("\n");
   return instructions === "" ? said : `${instructions}\n\n${said}`;
-}
-
-function clientTools(run: RunState): ModelTool[] {
-  return (run.request?.tools ?? []).map(({ name, description, parameters }) => ({
-    name,
-    description,
-    inputSchema: (parameters ?? { type: "object" }) as Json,
-  }));
 }
 
 /**

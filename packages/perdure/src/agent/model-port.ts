@@ -5,6 +5,7 @@
  * Specifications V2, V3 and V4 differ little in a request. Our own prompt is plain JSON, so that it can be compared and hashed; here, and
  * nowhere else, it becomes what one version takes.
  */
+import type { ClientTool } from "../emit/types.ts";
 import type { Json } from "../protocol/json.ts";
 import type { ResultPart } from "./result-parts.ts";
 
@@ -60,6 +61,18 @@ export interface ModelTool {
   readonly description: string;
   /** JSON Schema of the arguments. */
   readonly inputSchema: Json;
+}
+
+/** What a model is offered: tools of the server's, and those of the client that are named as no other one. Providers refuse two of a name. */
+export function offeredTools(tools: readonly ModelTool[], clients: readonly ClientTool[]): readonly ModelTool[] {
+  const taken = new Set(tools.map(({ name }) => name));
+  const offered = clients.filter(({ name }) => !taken.has(name) && taken.add(name));
+  return [
+    ...tools,
+    ...offered.map(({ name, description, parameters }) => ({
+      ...{ name, description, inputSchema: (parameters ?? { type: "object" }) as Json },
+    })),
+  ];
 }
 
 interface Part {

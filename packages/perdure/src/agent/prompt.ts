@@ -10,6 +10,7 @@
  * 5. The same turns give the same prompt, so what a crash cut is asked again word for word.
  */
 import type { AssistantMessage, ContentPart, Message, ToolMessage, UserMessage } from "@ag-ui/core";
+import { toolText } from "../log/tool-result.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
 import type { RecordedError } from "../protocol/words.ts";
@@ -221,23 +222,6 @@ function importedTurn(
 function importedResult(message: ToolMessage): ToolResultPart["output"] {
   const { error } = message;
   return error === undefined ? { type: "text", value: toolText(message) } : { type: "error-text", value: error };
-}
-
-/** The result of a call that the client has run. An empty text is one. */
-export function clientResult(
-  message: ToolMessage,
-): Pick<ToolResult & { output: Json }, "output"> | { error: RecordedError } {
-  const { error } = message;
-  const text = toolText(message);
-  if (error === undefined) return { output: text };
-  return { error: { code: "CLIENT_FAILED", message: text === "" ? error : `${error}\n${text}` } };
-}
-
-/** Models take text alone as a result. */
-function toolText({ content }: ToolMessage): string {
-  return typeof content === "string"
-    ? content
-    : content.map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
 function parsedObject(text: string): Json | undefined {

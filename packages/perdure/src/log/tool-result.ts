@@ -1,7 +1,7 @@
 import type { ToolMessage } from "../protocol/events.ts";
 import { idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json } from "../protocol/json.ts";
-import type { Uid } from "../protocol/words.ts";
+import type { RecordedError, Uid } from "../protocol/words.ts";
 import type { Fact } from "./entries.ts";
 import type { StepState } from "./run-state.ts";
 
@@ -30,6 +30,23 @@ export function clientMessage({ started, finished }: StepState): ToolMessage | u
   };
   // It was a tool message when it came in, by the protocol's own schema.
   return message as ToolMessage;
+}
+
+/** What a call came to that the client has run, by its tool message or its {@link clientOutput}. An empty text is a result. */
+export function clientResult(
+  message: Pick<ToolMessage, "content" | "error">,
+): { readonly output: string } | { readonly error: RecordedError } {
+  const { error } = message;
+  const text = toolText(message);
+  if (error === undefined) return { output: text };
+  return { error: { code: "CLIENT_FAILED", message: text === "" ? error : `${error}\n${text}` } };
+}
+
+/** Models take text alone as a result. */
+export function toolText({ content }: Pick<ToolMessage, "content">): string {
+  return typeof content === "string"
+    ? content
+    : content.map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
 /** The arguments that a human has put in place of the model's, whether or not anything ran with them. */

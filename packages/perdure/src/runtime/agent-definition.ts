@@ -108,7 +108,7 @@ export interface LoopCall {
   /** Which of the model step's calls it is. */
   readonly index: number;
   /** Default: `tool`. */
-  readonly step?: "tool" | "custom" | "ask" | "sleep" | "signal";
+  readonly step?: "tool" | "client-tool" | "custom" | "ask" | "sleep" | "signal";
   /** Nobody waits for it any more: it ends as after a cancel. */
   readonly isLost?: true;
   /** Clients are not shown the call. */

@@ -94,6 +94,7 @@ export class BodyLoop implements Loop, LoopHost {
   // ── What the driver asks
 
   tool(name: string, path?: Path): DynTool | undefined {
+    if (path !== undefined && this.#wants.get(path)?.kind === "client-tool") return undefined;
     return (path === undefined ? undefined : this.#byPath.get(path)) ?? this.#byName.get(name);
   }
 

@@ -72,10 +72,11 @@ export function unfinishedCalls(run: RunState, but: ReadonlyMap<Path, unknown> =
 
 export function recordedCall(run: RunState, { started }: StepState): LoopCall {
   const { path, name, step, toolCallId } = started;
+  const isItsOwn = step === "custom" || step === "ask" || step === "sleep" || step === "signal";
   return {
     ...{ path, name, id: toolCallId ?? idAt(run.run.uid, path, "call", 0), input: resolveInput(run, started.input) },
     ...{ model: null, index: 0 },
-    ...((step === "custom" || step === "ask" || step === "sleep" || step === "signal") && { step }),
+    ...((isItsOwn || step === "client-tool") && { step }),
     ...(toolCallId === undefined && { isHidden: true }),
   };
 }

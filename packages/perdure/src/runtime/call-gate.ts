@@ -31,8 +31,10 @@ export class CallGate {
     }
     const tool = this.options.agent.loop.tool(call.name, call.path);
     if (tool === undefined) {
-      const isOffered = session.state.request?.tools.some(({ name }) => name === call.name) ?? false;
-      if (isOffered && step === undefined) return session.add(startedEntries(call, "client-tool", undefined));
+      // Code of a custom loop knows what was offered when it began.
+      const isClients =
+        call.step === "client-tool" || session.state.request?.tools.some(({ name }) => name === call.name);
+      if (isClients && step === undefined) return session.add(startedEntries(call, "client-tool", undefined));
       return await this.settle(call, unknownTool(call));
     }
     let approval: Approval;

@@ -1,4 +1,4 @@
-import type { Ask, RunContext, SubagentHandle, SubagentOptions } from "../emit/types.ts";
+import type { Ask, ClientTool, RunContext, SubagentHandle, SubagentOptions } from "../emit/types.ts";
 import type { Json, Jsonify } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
 import type { Duration, Effect } from "../protocol/words.ts";
@@ -56,6 +56,14 @@ export interface DurableContext<S, Lane extends RunContext<S>> extends RunContex
    */
   call<T extends ToolDefinition>(tool: T, input: ToolInput<T>, options?: CallOptions): Promise<ToolOutput<T>>;
   call(tool: DynTool, input: unknown, options?: CallOptions): Promise<Json>;
+  /**
+   * Has the client run one of its tools, {@link RunContext.clientTools}: shows the call, ends the leg, and goes on when a request has brought the
+   * result.
+   *
+   * @returns the text of the result as the client has sent it, which nobody has checked
+   * @throws {@link StepFailed} `CLIENT_FAILED` when the client says so, `NOT_ANSWERED` when its user went on without it
+   */
+  call(tool: ClientTool, input: unknown): Promise<string>;
   /**
    * Runs a function once, whatever happens: when it has ended, its result is recorded. What it may not do twice says its `effect`.
    *

@@ -3,10 +3,12 @@ import { randomUUID } from "node:crypto";
 import type { Strand } from "../emit/branches.ts";
 import { AnswerInvalidError } from "../emit/errors.ts";
 import type { Lane } from "../emit/lane.ts";
-import type { RunContext } from "../emit/types.ts";
+import type { ClientTool, RunContext } from "../emit/types.ts";
 import type { Fact, StepKind } from "../log/entries.ts";
+import { clientResult } from "../log/tool-result.ts";
 import { deriveJsonSchema } from "../protocol/derive-schema.ts";
 import { parseDuration } from "../protocol/duration.ts";
+import type { ToolMessage } from "../protocol/events.ts";
 import { idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
@@ -119,35 +121,48 @@ export function operationsOf(
   async function answer({ id, name, input, invalid }: ReadCall["call"], { path: model, index, tool }: MadeCall) {
     const call = { id, name, input, model, index, ...(invalid !== undefined && { invalid }) };
     const result = { callId: id, name };
+    const isClients = tool === undefined && ctx.clientTool(name) !== undefined;
     try {
-      return {
-        ...result,
-        output: await step(
-          tool === undefined && ctx.clientTool(name) !== undefined ? "client-tool" : kindOf(tool),
-          () => call,
-          tool,
-          (output) => output,
-        ),
-      };
+      const output = isClients ? await ofClient(call) : await step(kindOf(tool), () => call, tool, itself);
+      return { ...result, output };
     } catch (error) {
       if (!(error instanceof StepFailed)) throw error;
       return { ...result, error: { code: error.code, message: error.told } };
     }
   }
 
-  const call = ((definition: ToolDefinition | ReadCall["call"], input: unknown, { show = true }: CallOptions = {}) => {
+  /** Ends when the client has sent its result: the run waits for it as it waits for a human. */
+  function ofClient(call: Pick<LoopCall, "name" | "input"> & Partial<LoopCall>): Promise<string> {
+    const begun = { ...call, step: "client-tool" } as const;
+    return step(
+      "client-tool",
+      () => begun,
+      undefined,
+      (output, path) => {
+        const result = clientResult(output as unknown as ToolMessage);
+        if ("error" in result) throw new StepFailed(call.name, path, result.error, "unknown");
+        return result.output;
+      },
+    );
+  }
+
+  const call = ((
+    definition: ToolDefinition | ClientTool | ReadCall["call"],
+    input: unknown,
+    { show = true }: CallOptions = {},
+  ) => {
     const made = modelCalls.get(definition);
     if (made !== undefined) return answer(definition as ReadCall["call"], made);
-    if (!("call" in definition || "callJson" in definition)) throw new TypeError(NO_TOOL);
+    const { name } = definition;
+    const given = (): Json => toJson(input, `input of tool \`${name}\``);
+    if (!("call" in definition || "callJson" in definition)) {
+      if (ctx.clientTool(name) === undefined) throw new TypeError(NO_TOOL);
+      return ofClient({ name, input: given() });
+    }
     const tool = host.toolOf(definition as ToolDefinition | DynTool);
-    const given = toJson(input, `input of tool \`${tool.name}\``);
     const shown = show ? {} : ({ isHidden: true } as const);
-    return step(
-      kindOf(tool),
-      () => ({ name: tool.name, input: given, ...shown }),
-      tool,
-      (output) => output,
-    );
+    const begun = { name, input: given(), ...shown };
+    return step(kindOf(tool), () => begun, tool, itself);
   }) as LoopContext<never>["call"];
 
   return {
@@ -173,12 +188,7 @@ export function operationsOf(
         inlineTool({ name, effect, ...limits, call: (_, attempt) => body(attempt as ToolContext<never, string>) }),
       );
       const call = { name, input: null, step: "custom", isHidden: true } as const;
-      return step(
-        "custom",
-        () => call,
-        tool,
-        (output) => output,
-      );
+      return step("custom", () => call, tool, itself);
     }) as LoopContext<never>["once"],
 
     ask: ((question: Question) => {
@@ -289,6 +299,8 @@ export function operationsOf(
   };
 }
 
+const itself = (output: Json): Json => output;
+
 /** A call of an agent is a run of its own. */
 function kindOf(tool: DynTool | undefined): StepKind {
   return isAgentTool(tool) ? "child" : "tool";
@@ -303,7 +315,8 @@ interface MadeCall {
 /** The calls that code got from its models. */
 const modelCalls = new WeakMap<object, MadeCall>();
 
-const NO_TOOL = "ctx.call() takes a tool and its input, or a call of a turn that ctx.model() returned";
+const NO_TOOL =
+  "ctx.call() takes a tool and its input, one of ctx.clientTools and its input, or a call of a turn that ctx.model() returned";
 
 type OnceBody = (attempt: ToolContext<never, string>) => unknown;
 
