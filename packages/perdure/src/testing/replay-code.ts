@@ -61,7 +61,7 @@ async function stepDifferences(
     }
     return;
   }
-  if (want.kind !== "tool" && want.kind !== "client-tool") return;
+  if (want.kind !== "tool") return;
   await callDifferences(differences, started, {
     ...{ state: run, recorded, asked: input, tool: want.tool, asksForWrites: false, at },
   });

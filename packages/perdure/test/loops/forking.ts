@@ -13,7 +13,7 @@ import type { ForkedRun, ForkOptions } from "../../src/runtime/fork.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
 import { type Fate, Life } from "../../src/testing/life.ts";
 import { memoryDisk, Outside } from "../../src/testing/outside.ts";
-import { Ledger, loopOf, type Op } from "./random-loops.ts";
+import { CLIENT_TOOL, client, Ledger, loopOf, type Op } from "./random-loops.ts";
 
 /** How a run has ended, and what it did. */
 export interface Gone {
@@ -59,10 +59,7 @@ export class ForkedLoops {
   /** Plays it as it is. */
   async plays(fates: readonly Fate[] = []): Promise<Gone> {
     this.#enter(fates);
-    const headers = { "content-type": "application/json" };
-    const messages = [{ id: "u", role: "user", content: "go" }];
-    const body = { threadId: "source", runId: "r", messages, tools: [], context: [], state: {} };
-    await this.#ask("/agents/random", { method: "POST", headers, body: JSON.stringify(body) });
+    await this.#post({ threadId: "source", runId: "r" });
     return await this.#toTheEnd("source");
   }
 
@@ -140,19 +137,38 @@ export class ForkedLoops {
     throw new Error(`${path} was asked for twenty times`);
   }
 
+  async #post(request: { threadId: string; runId: string }, results: readonly object[] = []): Promise<void> {
+    const headers = { "content-type": "application/json" };
+    const messages = [{ id: "u", role: "user", content: "go" }, ...results];
+    const body = { ...request, messages, tools: client.tools, context: [], state: {} };
+    await this.#ask("/agents/random", { method: "POST", headers, body: JSON.stringify(body) });
+  }
+
+  /** What the front end's tools return that a run waits for. */
+  async #answerCalls(thread: string, { uid }: Run, tries: number): Promise<void> {
+    const { steps, leg } = fold(await this.log(uid));
+    if (leg !== null) return;
+    const results = [...steps.values()].flatMap(({ started: { step, toolCallId, input }, finished }) => {
+      if (step !== "client-tool" || finished !== undefined || !("value" in input)) return [];
+      const content = client.results[CLIENT_TOOL.name]?.(input.value);
+      return [{ id: `of-${toolCallId}`, role: "tool", toolCallId, content }];
+    });
+    if (results.length > 0) await this.#post({ threadId: thread, runId: `answer-${tries}` }, results);
+  }
+
   async #store(): Promise<EventStore> {
     return (await this.#alive()).mortal.below;
   }
 
   async #toTheEnd(thread: string): Promise<Gone> {
-    let client = newTranscript();
+    let held = newTranscript();
     for (let tries = 0; tries < 200; tries++) {
       // The stream ends when its leg does, or with its server.
-      client = await this.#read(thread, client);
+      held = await this.#read(thread, held);
       const run = (await (await this.#store()).runs({ tenant: "local", thread, limit: 1 })).items[0];
       if (run === undefined) throw new Error(`thread ${thread} has no run`);
       if (run.aside !== null) throw new Error(run.aside);
-      if (run.outcome !== null) return await this.#gone(run, client);
+      if (run.outcome !== null) return await this.#gone(run, held);
       const open = (await (await this.#store()).questions({ tenant: "local", run: run.uid })).items;
       const stopped = open.find(({ interrupt }) => interrupt.kind === "diverged" || interrupt.kind === "poisoned");
       if (stopped !== undefined) throw new Stopped(run.uid, stopped.interrupt);
@@ -162,15 +178,16 @@ export class ForkedLoops {
         const body = JSON.stringify({ status: "resolved", payload });
         await this.#ask(`/inbox/${encodeURIComponent(interrupt.id)}`, { method: "POST", headers, body });
       }
+      if (open.length === 0) await this.#answerCalls(thread, run, tries);
       await new Promise((resolve) => setImmediate(resolve));
     }
     throw new Error(`thread ${thread} does not end: ${this.reported.map(String).join("; ")}`);
   }
 
-  async #gone(run: Run, client: HeldByClient): Promise<Gone> {
+  async #gone(run: Run, held: HeldByClient): Promise<Gone> {
     const log = await this.log(run.uid);
     const late = await this.#read(run.thread ?? "", newTranscript());
-    const whole = await this.#read(run.thread ?? "", client as Transcript);
+    const whole = await this.#read(run.thread ?? "", held as Transcript);
     return {
       ...{ run, log, state: fold(log), effects: [...this.#ledger.rows], deaths: this.#deaths },
       ...{ client: whole, late },

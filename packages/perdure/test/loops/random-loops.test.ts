@@ -9,7 +9,7 @@ import type { Fate } from "../../src/testing/life.ts";
 import { memoryDisk } from "../../src/testing/outside.ts";
 import { type Ended, play, type Story } from "../../src/testing/play.ts";
 import type { ScriptQuestion } from "../../src/testing/script.ts";
-import { isConcurrent, Ledger, loopOf, type Op, program } from "./random-loops.ts";
+import { client, isConcurrent, Ledger, loopOf, type Op, program } from "./random-loops.ts";
 import { screen } from "./screens.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`; then the first failure is told as it is. */
@@ -30,7 +30,7 @@ const fates: fc.Arbitrary<PlannedFate[]> = fc.array(
 function storyOf(ops: readonly Op[]): Story<Ledger> {
   return {
     ...{ disk: memoryDisk, patience: 20_000, hopeless: new Set() },
-    script: { answers: (question, { world }) => answerTo(question, world) },
+    script: { ...client, answers: (question, { world }) => answerTo(question, world) },
     stage() {
       const ledger = new Ledger();
       return { world: ledger, agent: () => loopOf(ops, ledger), effects: () => ledger.rows, dispose: () => {} };

@@ -1,6 +1,7 @@
 /** Random custom loops: what code can do with a context between and inside its steps, as data, and an interpreter for it. */
 import fc from "fast-check";
 import { type Agent, agent, applied, HandlerError, type LoopContext, notApplied, StepFailed, tool } from "perdure";
+import type { Json } from "perdure/protocol";
 import { cutHere } from "perdure/testing";
 import { z } from "zod";
 
@@ -26,7 +27,7 @@ export type Op =
       readonly looks: boolean;
     }
   | { readonly op: "once"; readonly effect: Effect; readonly ends: Ends; readonly looks: boolean }
-  | { readonly op: "ask" | "sleep" | "reading" | "pause" | "idle" }
+  | { readonly op: "ask" | "client" | "sleep" | "reading" | "pause" | "idle" }
   | { readonly op: "parallel"; readonly branches: readonly (readonly Op[])[] }
   | { readonly op: "race"; readonly quick: readonly Op[]; readonly slow: readonly Op[] };
 
@@ -40,7 +41,9 @@ const call: fc.Arbitrary<Op> = fc.record({
   ...{ op: fc.constant("call" as const), effect, show: fc.boolean(), ends, looks: fc.boolean() },
 });
 const once: fc.Arbitrary<Op> = fc.record({ op: fc.constant("once" as const), effect, ends, looks: fc.boolean() });
-const wait: fc.Arbitrary<Op> = fc.record({ op: fc.constantFrom("ask" as const, "sleep" as const) });
+const wait: fc.Arbitrary<Op> = fc.record({
+  op: fc.constantFrom("ask" as const, "client" as const, "sleep" as const),
+});
 const reading: fc.Arbitrary<Op> = fc.record({
   op: fc.constantFrom("reading" as const, "pause" as const, "idle" as const),
 });
@@ -110,6 +113,13 @@ export function isConcurrent(program: readonly Op[]): boolean {
     return isConcurrent(op.op === "step" || op.op === "subagent" ? op.body : "inside" in op ? op.inside : []);
   });
 }
+
+/** What the front end of a program runs, and what it says then. */
+export const CLIENT_TOOL = { name: "theirs", description: "The client's.", parameters: { type: "object" } };
+export const client = {
+  tools: [CLIENT_TOOL],
+  results: { [CLIENT_TOOL.name]: (input: Json) => `theirs: ${JSON.stringify(input)}` },
+};
 
 /** The outside: it counts, and nothing keeps it from being done twice but its own keys. */
 export class Ledger {
@@ -216,6 +226,8 @@ class Player {
         );
       case "ask":
         return await this.#settled(at, () => ctx.ask({ message: at, schema: z.string() }));
+      case "client":
+        return await this.#settled(at, () => ctx.call(ctx.clientTool(CLIENT_TOOL.name) ?? CLIENT_TOOL, { at }));
       case "sleep":
         return await ctx.sleep("90s");
       case "reading":
