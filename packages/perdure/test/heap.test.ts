@@ -7,11 +7,11 @@ import { agent, createRuntime, tool } from "perdure";
 import { scriptedModel } from "perdure/testing";
 import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
-import { sqlite } from "../../src/store/sqlite.ts";
-import type { EventStore } from "../../src/store/store.ts";
-import { asking, saying } from "./asking.ts";
+import { sqlite } from "../src/store/sqlite.ts";
+import type { EventStore } from "../src/store/store.ts";
+import { asking, saying } from "./runtime/asking.ts";
 
-/** The promise speaks of 10,000: `PERDURE_MEMORY_RUNS=10000 npx vitest run memory.test` takes minutes. */
+/** The promise speaks of 10,000: `PERDURE_MEMORY_RUNS=10000 npx vitest run heap.test` takes minutes. */
 const RUNS = Number(process.env.PERDURE_MEMORY_RUNS ?? 1_000);
 /** More than are kept folded on purpose. */
 const WARM_UP = 400;
