@@ -14,13 +14,14 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { Message, RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
-import type { Answer, EventStore, Lease, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
+import type { Answer, EventStore, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { answerQuestion } from "./answers.ts";
 import { childUids } from "./child-start.ts";
 import { definitionHash } from "./definition-hash.ts";
 import type { Driven } from "./driven.ts";
 import { drive, driveBody } from "./driver.ts";
+import { type Claimed, Driving } from "./driving.ts";
 import { type ExportOptions, exportRun, loopOf } from "./export-run.ts";
 import { type ForkedRun, type ForkOptions, planFork, threadExists } from "./fork.ts";
 import { forkFromQuestion } from "./fork-from-question.ts";
@@ -32,7 +33,7 @@ import { type RaiseProblem, raiseProblem } from "./raise.ts";
 import { RunningWrites } from "./running-writes.ts";
 import { startingState } from "./starting-state.ts";
 import { SuspectTurn } from "./suspects.ts";
-import { type LoadedRun, Threads } from "./threads.ts";
+import { Threads } from "./threads.ts";
 
 /** A run as error reports name it. */
 export interface ReportedRun {
@@ -79,16 +80,6 @@ const DRAIN_GRACE = 5_000;
 /** How long drivers may take to write down that they gave up. Milliseconds. */
 const LAST_WORDS = 1_000;
 
-/** How long a driver's failure keeps its run from being claimed again: at first, and when it has failed time and again. Milliseconds. */
-const REST_AFTER_LOSS = 250;
-const LONGEST_REST = 30_000;
-
-/** How long after a failed claim the next one is tried. Milliseconds. */
-const CLAIM_AGAIN = 1_000;
-
-/** How often it is looked for runs that nobody told of. Milliseconds. */
-const LOOK_AGAIN = 10_000;
-
 /** What came of a request. `rested`: its run as it was before, where nothing has been added since but the request. */
 export interface PostedRun extends Posted {
   readonly rested?: RunState;
@@ -107,19 +98,14 @@ export class Engine {
   readonly #development: boolean;
   readonly #stop = new AbortController();
   readonly #giveUp = new AbortController();
-  readonly #driving = new Map<Uid, Promise<void>>();
+  readonly #driving: Driving;
   readonly #suspects = new SuspectTurn();
   readonly #writes = new RunningWrites(
     () => this.#now(),
     (uid) => this.#landed(uid),
   );
-  /** Runs that were lost here and have not come to a rest here since: in which epochs. */
-  readonly #lost = new Map<Uid, ReadonlySet<number>>();
   #opened: Promise<void> | undefined;
   #unwatch: (() => void) | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #claiming: Promise<void> | undefined;
-  #claimAgain = false;
   /** Runs whose driver died with the former owner of the store. */
   #isFormerOwnerDead = false;
   readonly #pruner: Pruner | undefined;
@@ -145,6 +131,12 @@ export class Engine {
     this.#now = now;
     this.#random = random;
     this.#newUid = newUid;
+    this.#driving = new Driving({
+      ...{ store, owner: this.#owner, now, stop: this.#stop.signal },
+      report: (error, uid) => report(error, uid && { agent: "", threadId: "", runId: uid }),
+      drive: (claimed, lostHere) => this.#drive(claimed, lostHere),
+      beginDue: () => this.#beginDue(),
+    });
     if (pruneAfter !== undefined) {
       const ofRun = ({ agent, thread, uid }: Run): ReportedRun => ({ agent, threadId: thread ?? uid, runId: uid });
       this.#pruner = new Pruner({
@@ -166,8 +158,8 @@ export class Engine {
     const { formerOwnerDead } = await this.store.open(this.#owner);
     this.#isFormerOwnerDead = formerOwnerDead;
     this.#openedAt = this.#now();
-    this.#unwatch = this.store.watch("claimable", () => this.#claimSoon());
-    this.#claimSoon();
+    this.#unwatch = this.store.watch("claimable", () => this.#driving.claimSoon());
+    this.#driving.claimSoon();
     this.#pruner?.start();
   }
 
@@ -224,12 +216,9 @@ export class Engine {
       if (posted.meaning.is === "leg" || posted.meaning.is === "queue") brought = posted.meaning.request.messages;
       for (const what of agent.loop?.unusable(brought) ?? []) note(what);
       if (posted.lease === null) return posted;
-      if (posted.meaning.is !== "leg" || loaded === undefined) {
-        this.#drive(posted.lease, leasedAt);
-        return posted;
-      }
-      this.#drive(posted.lease, leasedAt, loaded);
-      return { ...posted, rested: loaded.state };
+      const rested = posted.meaning.is === "leg" ? loaded : undefined;
+      this.#driving.drive({ lease: posted.lease, leasedAt, loaded: rested });
+      return { ...posted, ...(rested && { rested: rested.state }) };
     }
   }
 
@@ -297,7 +286,7 @@ export class Engine {
       (view): Meaning => (view.run === null ? { is: "run", first } : { is: "refuse", ...STALE }),
     );
     if (posted.lease === null) throw threadExists(uid, key.thread);
-    this.#drive(posted.lease, leasedAt);
+    this.#driving.drive({ lease: posted.lease, leasedAt });
     return run;
   }
 
@@ -329,12 +318,11 @@ export class Engine {
     await this.#opened.catch(() => {});
     this.#stop.abort();
     this.#unwatch?.();
-    clearTimeout(this.#timer);
-    await this.#claiming;
+    await this.#driving.claimed();
     await this.#pruner?.stop();
-    await this.#drivenOr(grace);
+    await this.#driving.driven(grace);
     this.#giveUp.abort();
-    await this.#drivenOr(LAST_WORDS);
+    await this.#driving.driven(LAST_WORDS);
     await this.#closeTools();
     await this.store.close();
   }
@@ -349,15 +337,6 @@ export class Engine {
     for (const closed of await Promise.allSettled(closing)) {
       if (closed.status === "rejected") this.#report(closed.reason, null);
     }
-  }
-
-  async #drivenOr(ms: number): Promise<void> {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, ms);
-    });
-    await Promise.race([Promise.all(this.#driving.values()), late]);
-    clearTimeout(timer);
   }
 
   /** A write has ended that its run rests for: what it brought counts at once, and not only when a human has spoken. */
@@ -402,28 +381,8 @@ export class Engine {
     ];
   }
 
-  #claimSoon(): void {
-    this.#claimAgain = true;
-    this.#claiming ??= this.#claimAll()
-      .catch((error: unknown) => this.#claimFailed(error))
-      .finally(() => {
-        this.#claiming = undefined;
-        if (this.#claimAgain && !this.#stop.signal.aborted) this.#claimSoon();
-      });
-  }
-
-  async #claimAll(): Promise<void> {
-    this.#claimAgain = false;
-    clearTimeout(this.#timer);
-    while (!this.#stop.signal.aborted) {
-      const leasedAt = this.#now();
-      const lease = await this.store.claim(this.#owner);
-      if (lease === null) break;
-      this.#drive(lease, leasedAt);
-    }
-    if (this.#stop.signal.aborted) return;
+  async #beginDue(): Promise<void> {
     for (const key of await this.store.dueThreads()) await this.#beginNext(key);
-    await this.#look();
   }
 
   /** What has waited longest in a thread becomes its next run. */
@@ -447,95 +406,14 @@ export class Engine {
           const { instructions } = before;
           return { is: "run", queued, first: this.#firstEntries({ agent, key, turn, request, state, instructions }) };
         });
-        if (lease !== null) return this.#drive(lease, leasedAt);
+        if (lease !== null) return this.#driving.drive({ lease, leasedAt });
       }
     } catch (error) {
       this.#report(error, reported);
     }
   }
 
-  /** Claims when the next run is due. What another process leaves behind tells nobody, so it is looked for now and then. */
-  async #look(): Promise<void> {
-    const readyAt = await this.store.nextReadyAt();
-    const ms = readyAt === null ? Number.POSITIVE_INFINITY : readyAt - this.#now();
-    if (ms <= LOOK_AGAIN) this.#later(ms, () => this.#claimSoon());
-    else this.#later(LOOK_AGAIN, () => void this.#look().catch((error: unknown) => this.#claimFailed(error)));
-  }
-
-  #claimFailed(error: unknown): void {
-    this.#report(error, null);
-    this.#later(CLAIM_AGAIN, () => this.#claimSoon());
-  }
-
-  #later(ms: number, then: () => void): void {
-    clearTimeout(this.#timer);
-    if (this.#stop.signal.aborted) return;
-    this.#timer = setTimeout(then, Math.max(1, ms));
-    this.#timer.unref?.();
-  }
-
-  /** @param loaded - the run as it was when the lease was taken, where it is known */
-  #drive(lease: Lease, leasedAt: number, loaded?: LoadedRun): void {
-    const before = this.#driving.get(lease.uid) ?? Promise.resolve();
-    const driven = before
-      .then(() => this.#driveOrGiveBack(lease, leasedAt, loaded))
-      .finally(() => {
-        if (this.#driving.get(lease.uid) === driven) this.#driving.delete(lease.uid);
-      });
-    this.#driving.set(lease.uid, driven);
-  }
-
-  async #driveOrGiveBack(lease: Lease, leasedAt: number, loaded: LoadedRun | undefined): Promise<void> {
-    const { uid, epoch } = lease;
-    const ended = await this.#driveOne(lease, leasedAt, loaded).catch((error: unknown): Driven => {
-      this.#report(error, { agent: "", threadId: "", runId: uid });
-      return "lost";
-    });
-    if (ended !== "lost") {
-      this.#lost.delete(uid);
-      return;
-    }
-    const lost = new Set(this.#lost.get(uid)).add(epoch);
-    this.#lost.set(uid, lost);
-    await this.#giveBack(lease, lost.size);
-  }
-
-  /**
-   * Gives a lost run's lease back, if it is still its own, so that nobody has to wait for its end. That is an append like any other: under a
-   * newer epoch it does nothing, and what this driver had under way stands before it in the store or is fenced behind it.
-   */
-  async #giveBack(lease: Lease, losses: number): Promise<void> {
-    for (let tries = losses; ; tries++) {
-      await this.#rest(Math.min(REST_AFTER_LOSS * 2 ** (tries - 1), LONGEST_REST));
-      try {
-        const ends = { runnable: true, wakeAt: null, waitsForKey: null };
-        const { is } = await this.store.append(lease, { entries: [], ends });
-        if (is === "fenced") this.#lost.delete(lease.uid);
-        break;
-      } catch {
-        // The cause was reported with the loss. While it lasts there is nothing to claim either.
-        if (this.#stop.signal.aborted) return;
-      }
-    }
-    if (!this.#stop.signal.aborted) this.#claimSoon();
-  }
-
-  /** Ends early when this process stops. */
-  async #rest(ms: number): Promise<void> {
-    const { signal } = this.#stop;
-    if (signal.aborted) return;
-    await new Promise<void>((resolve) => {
-      const over = (): void => {
-        clearTimeout(timer);
-        signal.removeEventListener("abort", over);
-        resolve();
-      };
-      const timer = setTimeout(over, ms);
-      signal.addEventListener("abort", over);
-    });
-  }
-
-  async #driveOne(lease: Lease, leasedAt: number, loaded: LoadedRun | undefined): Promise<Driven> {
+  async #drive({ lease, leasedAt, loaded }: Claimed, lostHere: ReadonlySet<number>): Promise<Driven> {
     const run = await this.store.run(lease.uid);
     if (run === null) return "released";
     const agent = this.#agents.get(run.agent);
@@ -550,7 +428,7 @@ export class Engine {
       ...{ store: this.store, lease, leasedAt, run: state, before },
       // Only what was cut before this process opened the store is the former owner's.
       isOwnerDead: this.#isFormerOwnerDead && (state.running.size === 0 || lastAttemptAt(state) < this.#openedAt),
-      ...{ lostHere: this.#lost.get(run.uid) ?? NONE, suspects: this.#suspects, writes: this.#writes },
+      ...{ lostHere, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
       development: this.#development,
     };
@@ -566,8 +444,6 @@ export class Engine {
     });
   }
 }
-
-const NONE: ReadonlySet<number> = new Set();
 
 /** With what the ids begin that a run, or one of its children, has made. */
 function idPrefixes(run: RunState): readonly string[] {
