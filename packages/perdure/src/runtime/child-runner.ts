@@ -5,7 +5,8 @@
  * C2. What it shows is referred to in the order of its log. After a crash the parent goes on behind the last thing that it has referred to.
  * C3. While it moves its parent is here and shows it; when it rests its parent may rest, and is woken with it.
  * C4. It is never run again: whatever becomes of it becomes of the call.
- * C5. A cancelled parent cancels it, and ends behind it. An abandoned one gives it up, and waits for nothing.
+ * C5. A cancelled parent cancels it, and so does a lane that has lost its race, and ends behind it. An abandoned one gives it up, and waits for
+ *     nothing.
  */
 import { aggregateTokenUsage } from "@ag-ui/core";
 import { CANCELLED } from "../emit/errors.ts";
@@ -40,6 +41,8 @@ export interface ChildStep {
   readonly name: string;
   /** Of the call that it is, as on the wire; undefined where it is no call that clients are shown. */
   readonly id?: string | undefined;
+  /** Nobody waits for its result any more. */
+  readonly isLost?: true | undefined;
 }
 
 /** How a child begins. */
@@ -70,6 +73,7 @@ export class ChildRunner {
   /** By the paths of their steps. */
   readonly resting = new Map<Path, RestingChild>();
   readonly #followed = new Map<Path, Followed>();
+  readonly #lost = new Set<Path>();
   readonly #options: Pick<DriverOptions, "store" | "stop" | "now" | "report">;
   readonly #session: DriveSession;
   readonly #rules: ChildRules;
@@ -144,7 +148,8 @@ export class ChildRunner {
     const { store } = this.#options;
     const session = this.#session;
     const { uid, log } = child;
-    if (session.state.cancelled) {
+    const isOver = session.state.cancelled || step.isLost === true || this.#lost.has(step.path);
+    if (isOver) {
       const kind = session.state.abandoned ? "abandon" : "cancel";
       if (child.told !== kind) await store.put(uid, session.state.run.uid, { kind });
       child.told = kind;
@@ -172,7 +177,7 @@ export class ChildRunner {
       this.#finish(
         step,
         child,
-        childEnd(log, session.state.cancelled, (o) => this.#accepted(step, o)),
+        childEnd(log, isOver, (o) => this.#accepted(step, o)),
       );
       return true;
     }
@@ -181,8 +186,7 @@ export class ChildRunner {
       this.#finish(step, child, failed(unreadable(uid)));
       return true;
     }
-    if (session.state.cancelled || !rests(row, this.#options.now()) || row.head !== log.head || child.isStale)
-      return false;
+    if (isOver || !rests(row, this.#options.now()) || row.head !== log.head || child.isStale) return false;
     this.resting.set(step.path, restingChild(row, log.state));
     return true;
   }
@@ -285,6 +289,15 @@ export class ChildRunner {
   lookAgain(): void {
     this.resting.clear();
     for (const child of this.#followed.values()) child.wake();
+  }
+
+  /** Nobody waits for what some of these steps bring any more. */
+  lose(paths: Iterable<Path>): void {
+    for (const path of paths) {
+      if (this.#lost.has(path)) continue;
+      this.#lost.add(path);
+      this.#followed.get(path)?.wake();
+    }
   }
 
   close(): void {

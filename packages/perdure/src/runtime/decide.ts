@@ -32,6 +32,9 @@ import type { LeftBehind } from "./running-writes.ts";
 import type { Settle } from "./settle.ts";
 import { isPoisoned, poisonedSteps } from "./suspects.ts";
 
+/** How long a wait without a body is held in memory. Milliseconds. */
+export const SHORT_WAIT = 1_000;
+
 /** Something to do for one step. */
 export type Start =
   | ({ readonly start: "model"; readonly path: Path } & ModelBound)
@@ -78,7 +81,8 @@ export type Decision =
       readonly key: KeyName | null;
       readonly isTimeUp?: true;
     }
-  | { readonly do: "end-leg"; readonly outcome: LegOutcome }
+  /** `until`: when the run goes on by itself, in ms since the epoch. */
+  | { readonly do: "end-leg"; readonly outcome: LegOutcome; readonly until: number | null }
   | {
       readonly do: "finish";
       readonly outcome: "success" | "cancelled" | "failed" | "abandoned";
@@ -166,6 +170,8 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
     const until = Math.min(...timers, ...expiries, ...looks, ...(isTimeUp ? [] : [endsAt]));
     // A write that still runs keeps the run here: what it brings counts at once.
     const isAwaited = bodies || [...now.leftBehind.values()].some(({ is }) => is === "running");
+    const ended = isAwaited || backOff.length > 0 ? undefined : endBesideWaits(run, plans, now);
+    if (ended !== undefined) return ended;
     return {
       ...{ do: "wait", bodies: isAwaited, until: Number.isFinite(until) ? until : null, key: keys[0]?.name ?? null },
       ...(isTimeUp && { isTimeUp }),
@@ -184,8 +190,23 @@ export function decide(run: RunState, loop: Loop, now: Now): Decision {
     default:
       return run.leg === null
         ? { do: "park" }
-        : { do: "end-leg", outcome: waitingOutcome(run, [...(now.resting?.values() ?? [])]) };
+        : { do: "end-leg", outcome: waitingOutcome(run, [...(now.resting?.values() ?? [])]), until: null };
   }
+}
+
+/**
+ * Where code waits for a time or a signal, and beside it for something that only the client or its user can give, the leg ends: front ends take
+ * no answer before that.
+ */
+function endBesideWaits(run: RunState, plans: readonly Plan[], { at, resting }: Now): Decision | undefined {
+  const timers = plans.flatMap((plan) => (plan.is === "timer" ? [plan] : []));
+  const until = Math.min(...timers.map((timer) => timer.at));
+  const isWorking = timers.some(({ call: { step } }) => step !== "sleep" && step !== "signal");
+  if (run.leg === null || timers.length === 0 || isWorking || until - at <= SHORT_WAIT) return undefined;
+  const outcome = waitingOutcome(run, [...(resting?.values() ?? [])]);
+  const asksClient =
+    outcome.type === "interrupt" || (outcome.type === "success" && outcome.pendingToolCallIds.length > 0);
+  return asksClient ? { do: "end-leg", outcome, until: Number.isFinite(until) ? until : null } : undefined;
 }
 
 /** Attempts without an outcome whose body is not here: it died with its process. */

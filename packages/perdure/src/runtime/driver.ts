@@ -19,7 +19,7 @@ import type { BodyAgent, Loop } from "./agent-definition.ts";
 import { CUT, GIVEN_UP, LOST } from "./attempt-outcome.ts";
 import { type BodyEnd, bodyEnd, cancelledEnd, failedEnd } from "./body-ending.ts";
 import { BodyLoop } from "./body-loop.ts";
-import { type Decision, decide, isChild, type Start } from "./decide.ts";
+import { type Decision, decide, isChild, SHORT_WAIT, type Start } from "./decide.ts";
 import { DriveSession } from "./drive-session.ts";
 import { type Driven, untilDriven } from "./driven.ts";
 import type { DriverOptions } from "./driver-options.ts";
@@ -29,9 +29,6 @@ import { claimChange } from "./keys.ts";
 import { StepRunner } from "./step-runner.ts";
 import { isSuspect, poisonedQuestion } from "./suspects.ts";
 import { toolsOfCalls } from "./tools-of-calls.ts";
-
-/** How long a wait without a body is held in memory. Milliseconds. */
-const SHORT_WAIT = 1_000;
 
 /** How long after a write's attempt has ended something may still land, unless its tool says so. Milliseconds. */
 const USUAL_SETTLE = 10_000;
@@ -129,7 +126,7 @@ class Driver {
       await body.enter();
     }
     body.attend();
-    this.#steps.abortHarmless(body.lost);
+    this.#steps.abortLost(body.lost);
     const open = [...session.state.interrupts.values()].filter(({ kind }) => kind === "diverged");
     const { question } = body;
     if (question === undefined ? !body.isCaughtUp : open.some(({ message }) => message === question.message))
@@ -204,7 +201,7 @@ class Driver {
       case "wait":
         return await this.#wait(decision);
       case "end-leg":
-        return (await this.#endLeg(decision.outcome)) ? "parked" : undefined;
+        return (await this.#endLeg(decision)) ? "parked" : undefined;
       case "finish":
         if (this.#body !== undefined) return await this.#endCancelled(decision.error);
         return (await this.#finish(decision)) ? "finished" : undefined;
@@ -363,7 +360,7 @@ class Driver {
     return (await this.#park([parked], until, key)) ? "parked" : undefined;
   }
 
-  async #endLeg(outcome: LegOutcome): Promise<boolean> {
+  async #endLeg({ outcome, until }: Extract<Decision, { do: "end-leg" }>): Promise<boolean> {
     const { state } = this.#session;
     const leg = state.leg?.leg ?? 0;
     const isInterrupt = outcome.type === "interrupt";
@@ -382,7 +379,7 @@ class Driver {
         frame({ of: isError ? "RUN_ERROR" : "RUN_FINISHED", leg }),
         { kind: "run.parked", why: isError ? "operator" : isInterrupt ? "interrupt" : "client-tool" },
       ],
-      null,
+      until,
     );
   }
 

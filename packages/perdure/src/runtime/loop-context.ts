@@ -113,7 +113,7 @@ export interface DurableContext<S, Lane extends RunContext<S>> extends RunContex
 
   /**
    * Runs each branch in a lane of its own and ends with the first that ends. The others lose: what they wait for rejects with {@link RaceLost},
-   * their questions are withdrawn, their reads stop, and a write that has begun is seen through, though nobody hears of it.
+   * their questions are withdrawn, their reads stop, their agents are cancelled, and a write that has begun is seen through, though nobody hears of it.
    */
   race<T>(branches: readonly ((lane: Lane) => Promise<T>)[]): Promise<T>;
   parallel<T>(branches: readonly ((lane: Lane) => Promise<T>)[]): Promise<T[]>;

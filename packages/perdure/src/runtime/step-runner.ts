@@ -130,8 +130,9 @@ export class StepRunner {
     }
   }
 
-  /** Of these steps, those that a cancel would end. */
-  abortHarmless(paths: Iterable<Path>): void {
+  /** Of these steps, those that a cancel would end; children are told. */
+  abortLost(paths: Iterable<Path>): void {
+    this.children.lose(paths);
     for (const path of paths) {
       const live = this.#live.get(path);
       if (live?.isHarmless) live.abort.abort(new Cancelled());
