@@ -137,6 +137,17 @@ export class ForkedLoops {
     throw new Error(`${path} was asked for twenty times`);
   }
 
+  /** What a run asks, and its children. */
+  async #openQuestions(uid: Uid) {
+    const store = await this.#store();
+    const children = (await store.runs({ tenant: "local", parent: uid, limit: 500 })).items;
+    const asked = [];
+    for (const run of [uid, ...children.map((child) => child.uid)]) {
+      asked.push(...(await store.questions({ tenant: "local", run })).items);
+    }
+    return asked;
+  }
+
   async #post(request: { threadId: string; runId: string }, results: readonly object[] = []): Promise<void> {
     const headers = { "content-type": "application/json" };
     const messages = [{ id: "u", role: "user", content: "go" }, ...results];
@@ -169,7 +180,7 @@ export class ForkedLoops {
       if (run === undefined) throw new Error(`thread ${thread} has no run`);
       if (run.aside !== null) throw new Error(run.aside);
       if (run.outcome !== null) return await this.#gone(run, held);
-      const open = (await (await this.#store()).questions({ tenant: "local", run: run.uid })).items;
+      const open = await this.#openQuestions(run.uid);
       const stopped = open.find(({ interrupt }) => interrupt.kind === "diverged" || interrupt.kind === "poisoned");
       if (stopped !== undefined) throw new Stopped(run.uid, stopped.interrupt);
       for (const { interrupt } of open) {

@@ -1,6 +1,16 @@
 /** Random custom loops: what code can do with a context between and inside its steps, as data, and an interpreter for it. */
 import fc from "fast-check";
-import { type Agent, agent, applied, HandlerError, type LoopContext, notApplied, StepFailed, tool } from "perdure";
+import {
+  type Agent,
+  agent,
+  agentTool,
+  applied,
+  HandlerError,
+  type LoopContext,
+  notApplied,
+  StepFailed,
+  tool,
+} from "perdure";
 import type { Json } from "perdure/protocol";
 import { cutHere } from "perdure/testing";
 import { z } from "zod";
@@ -27,6 +37,7 @@ export type Op =
       readonly looks: boolean;
     }
   | { readonly op: "once"; readonly effect: Effect; readonly ends: Ends; readonly looks: boolean }
+  | { readonly op: "spawn"; readonly asks: boolean }
   | { readonly op: "ask" | "client" | "sleep" | "reading" | "pause" | "idle" }
   | { readonly op: "parallel"; readonly branches: readonly (readonly Op[])[] }
   | { readonly op: "race"; readonly quick: readonly Op[]; readonly slow: readonly Op[] };
@@ -44,6 +55,7 @@ const once: fc.Arbitrary<Op> = fc.record({ op: fc.constant("once" as const), eff
 const wait: fc.Arbitrary<Op> = fc.record({
   op: fc.constantFrom("ask" as const, "client" as const, "sleep" as const),
 });
+const spawn: fc.Arbitrary<Op> = fc.record({ op: fc.constant("spawn" as const), asks: fc.boolean() });
 const reading: fc.Arbitrary<Op> = fc.record({
   op: fc.constantFrom("reading" as const, "pause" as const, "idle" as const),
 });
@@ -77,7 +89,7 @@ function ops(deep: number): fc.Arbitrary<Op[]> {
     fc.record({ op: fc.constant("custom" as const) }),
     reading,
   ];
-  const steps: fc.Arbitrary<Op>[] = [call, once, wait];
+  const steps: fc.Arbitrary<Op>[] = [call, once, wait, spawn];
   const nested: fc.Arbitrary<Op>[] =
     deep === 0
       ? []
@@ -133,6 +145,10 @@ export class Ledger {
     await cutHere();
   }
 
+  looksUp(row: string, output: string) {
+    return this.rows.includes(row) ? applied(output) : notApplied();
+  }
+
   async actOnce(row: string): Promise<boolean> {
     await cutHere();
     const isFirst = !this.rows.includes(row);
@@ -143,13 +159,31 @@ export class Ledger {
 }
 
 export function loopOf(program: readonly Op[], ledger: Ledger): Agent {
+  const helpers = [helperOf(ledger, false), helperOf(ledger, true)] as const;
   return agent<Board>({
     name: "random",
     state: { initial: () => ({}) },
+    agents: helpers,
     run: async (ctx) => {
-      const player = new Player(ledger);
+      const player = new Player(ledger, helpers);
       await player.play(ctx, program, "p");
       return player.results;
+    },
+  }) as Agent;
+}
+
+/** Does one thing, once, and asks whether that was right, if it is one that asks. */
+function helperOf(ledger: Ledger, asks: boolean): Agent {
+  return agent<Json>({
+    name: asks ? "asking-helper" : "helper",
+    async run(ctx) {
+      const at = ctx.lastUserText();
+      ctx.say(`Helping ${at}.`);
+      await ctx.once("act", { settle: 0, reconcile: async () => ledger.looksUp(`done ${at} helped`, at) }, async () => {
+        await ledger.act(`done ${at} helped`);
+        return at;
+      });
+      return asks ? await ctx.ask({ message: at, schema: z.string() }) : at;
     },
   }) as Agent;
 }
@@ -166,7 +200,10 @@ class Player {
 
   private readonly life: number;
 
-  constructor(private readonly ledger: Ledger) {
+  constructor(
+    private readonly ledger: Ledger,
+    private readonly helpers: readonly [Agent, Agent],
+  ) {
     this.life = ledger.lives++;
   }
 
@@ -228,6 +265,11 @@ class Player {
         return await this.#settled(at, () => ctx.ask({ message: at, schema: z.string() }));
       case "client":
         return await this.#settled(at, () => ctx.call(ctx.clientTool(CLIENT_TOOL.name) ?? CLIENT_TOOL, { at }));
+      case "spawn":
+        return await this.#settled(at, () => {
+          const helper = agentTool(this.helpers[op.asks ? 1 : 0], { name: at, description: "Helps." });
+          return ctx.call(helper, { task: at });
+        });
       case "sleep":
         return await ctx.sleep("90s");
       case "reading":
@@ -289,7 +331,7 @@ class Player {
   }
 
   async #reconcile(at: string) {
-    return this.ledger.rows.includes(`done ${at}`) ? applied(at) : notApplied();
+    return this.ledger.looksUp(`done ${at}`, at);
   }
 }
 
