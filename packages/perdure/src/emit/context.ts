@@ -13,6 +13,8 @@ import { type Body, LaneEmitter } from "./lane-emitter.ts";
 import { Subagent } from "./subagent.ts";
 import type {
   Ask,
+  Branch,
+  BranchResults,
   ClientTool,
   Context,
   Reply,
@@ -117,6 +119,8 @@ export class LaneContext<S> extends LaneEmitter<S> implements RunContext<S> {
     this.send({ type: "MESSAGES_SNAPSHOT", messages: [...change(this.scope.outlet.messages)] });
   }
 
+  parallel<B extends readonly Branch<RunContext<S>>[] | []>(branches: B): Promise<BranchResults<B>>;
+  parallel<T>(branches: readonly ((lane: RunContext<S>) => Promise<T>)[]): Promise<T[]>;
   parallel<T>(branches: readonly ((lane: RunContext<S>) => Promise<T>)[]): Promise<T[]> {
     this.check("parallel()");
     const group = new Branches<T>(this.#strand);

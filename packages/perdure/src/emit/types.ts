@@ -239,6 +239,13 @@ export interface LaneEmitting<S> extends Emitting<S> {
   flushed(): Promise<void>;
 }
 
+/** Work in a lane of its own. */
+export type Branch<Lane> = (lane: Lane) => Promise<unknown>;
+/** What branches give, each at its place. */
+export type BranchResults<B extends readonly Branch<never>[]> = {
+  -readonly [K in keyof B]: Awaited<ReturnType<B[K]>>;
+};
+
 /** What agent code holds: the request, the state, and the emitters of one lane. */
 export interface RunContext<S = Json> extends LaneEmitting<S> {
   readonly threadId: string;
@@ -280,7 +287,12 @@ export interface RunContext<S = Json> extends LaneEmitting<S> {
    */
   messagesSnapshot(change?: (messages: readonly Message[]) => readonly Message[]): void;
 
-  /** Runs each branch in a lane of its own, where it may open a block beside those of the others. */
+  /**
+   * Runs each branch in a lane of its own, where it may open a block beside those of the others.
+   *
+   * @returns what the branches give, in their order, each of its own type
+   */
+  parallel<B extends readonly Branch<RunContext<S>>[] | []>(branches: B): Promise<BranchResults<B>>;
   parallel<T>(branches: readonly ((lane: RunContext<S>) => Promise<T>)[]): Promise<T[]>;
 
   readonly isResume: boolean;

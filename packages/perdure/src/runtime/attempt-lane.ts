@@ -8,7 +8,7 @@ import type { Scope } from "../emit/handle.ts";
 import type { Lane } from "../emit/lane.ts";
 import { type Body, LaneEmitter } from "../emit/lane-emitter.ts";
 import { Subagent } from "../emit/subagent.ts";
-import type { SubagentOptions } from "../emit/types.ts";
+import type { Branch, BranchResults, SubagentOptions } from "../emit/types.ts";
 import type { RecordedError } from "../protocol/words.ts";
 import type { ToolLane, ToolSubagent } from "../tool/definition.ts";
 import { HandlerError } from "../tool/errors.ts";
@@ -21,6 +21,8 @@ class AttemptLane<S> extends LaneEmitter<S> implements ToolLane<S> {
     return openSubagent<S, T>(this.scope, options, body);
   }
 
+  parallel<B extends readonly Branch<ToolLane<S>>[] | []>(branches: B): Promise<BranchResults<B>>;
+  parallel<T>(branches: readonly ((lane: ToolLane<S>) => Promise<T>)[]): Promise<T[]>;
   parallel<T>(branches: readonly ((lane: ToolLane<S>) => Promise<T>)[]): Promise<T[]> {
     this.check("parallel()");
     const { lane, ...shared } = this.scope;

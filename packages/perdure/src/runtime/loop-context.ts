@@ -1,4 +1,12 @@
-import type { Ask, ClientTool, RunContext, SubagentHandle, SubagentOptions } from "../emit/types.ts";
+import type {
+  Ask,
+  Branch,
+  BranchResults,
+  ClientTool,
+  RunContext,
+  SubagentHandle,
+  SubagentOptions,
+} from "../emit/types.ts";
 import type { Json, Jsonify } from "../protocol/json.ts";
 import type { Infer, Schema } from "../protocol/schema.ts";
 import type { Duration, Effect } from "../protocol/words.ts";
@@ -114,8 +122,14 @@ export interface DurableContext<S, Lane extends RunContext<S>> extends RunContex
   /**
    * Runs each branch in a lane of its own and ends with the first that ends. The others lose: what they wait for rejects with {@link RaceLost},
    * their questions are withdrawn, their reads stop, their agents are cancelled, and a write that has begun is seen through, though nobody hears of it.
+   *
+   * @returns what the first one gives: the types of the branches may differ
+   * @throws {@link PerdureError} `RACE_EMPTY` without a branch
    */
+  race<B extends Branch<Lane>>(branches: readonly B[]): Promise<Awaited<ReturnType<B>>>;
   race<T>(branches: readonly ((lane: Lane) => Promise<T>)[]): Promise<T>;
+  /** Runs each branch in a lane of its own. @returns what the branches give, in their order, each of its own type */
+  parallel<B extends readonly Branch<Lane>[] | []>(branches: B): Promise<BranchResults<B>>;
   parallel<T>(branches: readonly ((lane: Lane) => Promise<T>)[]): Promise<T[]>;
   /** The subagent's own context can do all that this one can. */
   subagent(options: SubagentOptions): Lane & SubagentHandle<S>;

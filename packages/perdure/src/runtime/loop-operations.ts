@@ -3,11 +3,12 @@ import { randomUUID } from "node:crypto";
 import type { Strand } from "../emit/branches.ts";
 import { AnswerInvalidError } from "../emit/errors.ts";
 import type { Lane } from "../emit/lane.ts";
-import type { ClientTool, RunContext } from "../emit/types.ts";
+import type { Branch, ClientTool, RunContext } from "../emit/types.ts";
 import type { Fact, StepKind } from "../log/entries.ts";
 import { clientResult } from "../log/tool-result.ts";
 import { deriveJsonSchema } from "../protocol/derive-schema.ts";
 import { parseDuration } from "../protocol/duration.ts";
+import { PerdureError } from "../protocol/errors.ts";
 import type { ToolMessage } from "../protocol/events.ts";
 import { idAt } from "../protocol/ids.ts";
 import { isJsonObject, type Json, toJson } from "../protocol/json.ts";
@@ -238,11 +239,11 @@ export function operationsOf(
     version: (name, max) =>
       host.reading(inLane(`version:${name}`), "custom", `version ${name}`, () => (host.isBehind ? 0 : max)),
 
-    async parallel(branches) {
+    parallel: (async (branches: readonly Branch<LoopContext<never>>[]) => {
       let left = branches.length;
       if (left === 0) return [];
       host.strands.wait(strand);
-      return (await inLanes.call(
+      return await inLanes.call(
         ctx,
         branches.map((branch) => async (own: RunContext<never>) => {
           try {
@@ -254,10 +255,14 @@ export function operationsOf(
             if (left === 0) host.strands.resume(strand);
           }
         }),
-      )) as never;
-    },
+      );
+    }) as LoopContext<never>["parallel"],
 
-    race: ((branches: readonly ((lane: LoopContext<never>) => Promise<unknown>)[]) => {
+    race: ((branches: readonly Branch<LoopContext<never>>[]) => {
+      if (branches.length === 0) {
+        const why = "ctx.race() has got no branches, so nobody would ever win; give it one at least";
+        return Promise.reject(new PerdureError("RACE_EMPTY", why));
+      }
       const path = lane.next;
       let isOver = false;
       const raced = new Promise<unknown>((resolve, reject) => {

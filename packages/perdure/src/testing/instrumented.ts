@@ -3,6 +3,7 @@
  *
  * A tool is cut before its first line, at each operation on its context, and after its last line, before the driver has heard of it.
  */
+import type { Branch } from "../emit/types.ts";
 import type { Json } from "../protocol/json.ts";
 import { type Agent, type AgentTool, type BodyAgent, isAgentTool, type Loop } from "../runtime/agent-definition.ts";
 import type { LoopContext } from "../runtime/loop-context.ts";
@@ -102,7 +103,7 @@ function instrumentedBody(agent: BodyAgent, host: Host): BodyAgent {
 
 function watchedLane(ctx: LoopContext<unknown>, body: Body, host: Host): LoopContext<unknown> {
   const watching = watched(ctx, body, host);
-  const parallel: LoopContext<unknown>["parallel"] = (branches) => {
+  const parallel = (branches: readonly Branch<LoopContext<unknown>>[]): Promise<unknown[]> => {
     host.pass(placeIn(body, "operation", "parallel"));
     return ctx.parallel(branches.map((branch) => (lane) => branch(watchedLane(lane, body, host))));
   };

@@ -1,4 +1,4 @@
-import type { ActivityHandle, Emitting, LaneEmitting, SubagentOptions } from "../emit/types.ts";
+import type { ActivityHandle, Branch, BranchResults, Emitting, LaneEmitting, SubagentOptions } from "../emit/types.ts";
 import type { Json, Jsonify } from "../protocol/json.ts";
 import type { Infer, InferInput, Schema } from "../protocol/schema.ts";
 import type { Duration, Effect, Path, Uid } from "../protocol/words.ts";
@@ -44,6 +44,7 @@ export interface ToolLane<S = Json> extends LaneEmitting<S> {
   subagent(options: SubagentOptions): ToolSubagent<S>;
   subagent<T>(options: SubagentOptions, body: (sub: ToolSubagent<S>) => Promise<T> | T): Promise<T>;
   /** Runs each branch in a lane of its own, where it may open a block beside those of the others. */
+  parallel<B extends readonly Branch<ToolLane<S>>[] | []>(branches: B): Promise<BranchResults<B>>;
   parallel<T>(branches: readonly ((lane: ToolLane<S>) => Promise<T>)[]): Promise<T[]>;
 }
 

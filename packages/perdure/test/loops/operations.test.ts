@@ -17,7 +17,7 @@ import {
 } from "perdure";
 import type { AGUIEvent, Json } from "perdure/protocol";
 import { scriptedModel } from "perdure/testing";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, expectTypeOf, it, onTestFinished } from "vitest";
 import { z } from "zod";
 
 type Code = (ctx: LoopContext) => Promise<unknown>;
@@ -173,7 +173,57 @@ describe("receive", () => {
   });
 });
 
+describe("parallel", () => {
+  it("gives what each branch gives, at its place and of its type", async () => {
+    const server = serverOf(async (ctx) => {
+      const [title, paper, nothing] = await ctx.parallel([
+        (lane) => lane.ask({ message: "Which title?", schema: z.string() }),
+        (lane) => lane.once("stock", { effect: "read" }, () => ({ sheets: 12 })),
+        (lane) => lane.sleep(1),
+      ]);
+      expectTypeOf(title).toEqualTypeOf<string>();
+      expectTypeOf(paper).toEqualTypeOf<{ sheets: number }>();
+      expectTypeOf(nothing).toEqualTypeOf<void>();
+      const pages = await ctx.parallel(
+        ["a", "b"].map((page) => (lane) => lane.once(page, { effect: "read" }, () => page)),
+      );
+      expectTypeOf(pages).toEqualTypeOf<string[]>();
+      return [title, paper.sheets, ...pages];
+    });
+    const [interruptId] = asked(await server.send());
+    await server.restart();
+    const resume = [{ interruptId, status: "resolved", payload: "Tides" }];
+    expect(resultOf(await server.send(resume))).toEqual(["Tides", 12, "a", "b"]);
+  });
+});
+
 describe("race", () => {
+  it("gives what the first lane gives, whichever type that is of", async () => {
+    const server = serverOf(async (ctx) => {
+      const won = await ctx.race([
+        (lane) => lane.ask({ message: "Express?", schema: z.boolean() }),
+        async (lane) => {
+          await lane.once("quick", { effect: "read" }, () => null);
+          return "nobody" as const;
+        },
+      ]);
+      expectTypeOf(won).toEqualTypeOf<boolean | "nobody">();
+      return won;
+    });
+    expect(resultOf(await server.send())).toBe("nobody");
+  });
+
+  it("of no branches would wait for ever, and is refused", async () => {
+    const server = serverOf(async (ctx) => {
+      try {
+        return await ctx.race([]);
+      } catch (error) {
+        return String(error);
+      }
+    });
+    expect(resultOf(await server.send())).toMatch(/race.*no branches/);
+  });
+
   it("ends with the first lane; what the others wait for is withdrawn and rejects", async () => {
     const lost: unknown[] = [];
     const server = serverOf(async (ctx) => {
