@@ -65,6 +65,8 @@ function stateText(run: ShownRun, now: number): string {
       return `waits for a key${left && `, for ${left} at most`}`;
     case "child":
       return "waits for its child";
+    case "signal":
+      return "waits for a signal";
     case "timer":
       return `waits for a timer, due in ${left}`;
     default:

@@ -27,6 +27,7 @@ export type ReasonKind =
   | "retry"
   | "key"
   | "timer"
+  | "signal"
   | "step"
   | "running";
 
@@ -276,6 +277,13 @@ function standing(state: RunState, step: StepState, now: number): readonly Reaso
     const { by, status, at } = answer.answer;
     const says = `${short(by, 80)} has answered (${status}) about ${stepOf(state, step)} ${ago(at, now)}: it goes on from there.`;
     return [{ kind: "step", path, says, next: [] }];
+  }
+  // Of the question or the timer that it is others speak.
+  if (last === undefined && (started.step === "ask" || started.step === "sleep")) return [];
+  if (last === undefined && started.step === "signal") {
+    const route = `POST /runs/${state.run.uid}/signals/${started.name}`;
+    const says = `It waits for the signal ${short(started.name, 64)} (step ${path}): ${route}, or runtime.signal(), brings it.`;
+    return [{ kind: "signal", path, says, next: [] }];
   }
   if (last === undefined) {
     return [{ kind: "step", path, says: `${upper(stepOf(state, step))} has begun and has no attempt yet.`, next: [] }];

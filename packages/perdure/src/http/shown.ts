@@ -4,12 +4,15 @@ import type { Json } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { EventStore, Inbox, Query, Question, Run } from "../store/store.ts";
 
-/** What a run at rest goes on with. `child`: a run that it has begun and that rests itself; `client`: the result of a call that the client runs, or its next request. */
-export type WaitsFor = "human" | "operator" | "client" | "key" | "timer" | "child";
+/**
+ * What a run at rest goes on with. `child`: a run that it has begun and that rests itself; `client`: the result of a call that the client runs, or
+ * its next request; `signal`: one that its code receives.
+ */
+export type WaitsFor = "human" | "operator" | "client" | "key" | "timer" | "child" | "signal";
 
 /** By what runs can be listed: where they are, or what they wait for. */
 export const RUN_STATES = [
-  ...["running", "parked", "human", "operator", "client", "key", "timer", "child"],
+  ...["running", "parked", "human", "operator", "client", "key", "timer", "child", "signal"],
   ...["success", "cancelled", "failed", "abandoned", "aside"],
 ] as const satisfies readonly string[];
 
@@ -92,7 +95,9 @@ async function waitsFor(store: EventStore, run: Run): Promise<WaitsFor> {
   if (run.waitsForKey !== null) return "key";
   const children = await store.runs({ tenant: run.tenant, parent: run.uid, limit: 500 });
   if (children.items.some(({ outcome }) => outcome === null)) return "child";
-  return run.readyAt === null ? "client" : "timer";
+  if (run.readyAt !== null) return "timer";
+  // Nothing but a signal is waited for without an end while the leg goes on.
+  return run.legOpen ? "signal" : "client";
 }
 
 export async function showDetail(store: EventStore, run: Run, now: number): Promise<ShownDetail> {

@@ -135,6 +135,35 @@ describe("a run that waits for something else", () => {
     expect(out).toContain('It waits for the client to run confirm {"what":"it"} (step 1.0): the result comes with');
   });
 
+  it("for a signal that its code receives: says which, and how it is sent", async () => {
+    const waiting = agent({
+      name: "waiting",
+      run: async (ctx) => {
+        await ctx.ask({ message: "Ready?" });
+        await ctx.receive("paid");
+      },
+    });
+    const serving = await onFile(() => [waiting]);
+    const uid = await serving.begin("waiting", "go");
+    const asked = await until(serving, uid, "Ready?");
+    expect(asked).not.toContain("no attempt yet");
+    const [answer] = pasted(await command(["why", uid, "--url", serving.url]));
+    expect((await command(answer ?? [])).code).toBe(0);
+    await until(serving, uid, /: waits for a signal\.$/m);
+    const { out } = await bothSay(serving, ["why", uid]);
+    expect(out).toContain(`It waits for the signal paid (step 1): POST /runs/${uid}/signals/paid`);
+  });
+
+  it("for a timer of its code: says when it is due", async () => {
+    const sleeping = agent({ name: "sleeping", run: async (ctx) => await ctx.sleep("10m") });
+    const serving = await onFile(() => [sleeping]);
+    const uid = await serving.begin("sleeping", "go");
+    await until(serving, uid, /: waits for a timer, due in \d+ min\.$/m);
+    const { out } = await bothSay(serving, ["why", uid]);
+    expect(out).toMatch(/^It rests until its timer is due, in \d+ min\.$/m);
+    expect(out).not.toContain("no attempt yet");
+  });
+
   it("for the time of its next try: how often it has failed, with what, and when it is tried again", async () => {
     const serving = await onFile(() => [fetcher()]);
     const uid = await serving.begin("fetcher", "go");
