@@ -102,7 +102,7 @@ export class FileAccess implements Access {
         case "none":
           throw noInterrupt(interrupt);
         case "refused":
-          throw new CommandError(answered.code, `the answer to interrupt ${interrupt} is refused`, {
+          throw new CommandError(answered.code, `the answer to interrupt ${interrupt} is refused: ${answered.why}`, {
             details: answered.details,
           });
         case "conflict": {

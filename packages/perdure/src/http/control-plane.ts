@@ -193,7 +193,7 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
         return c.json({ interrupt, fork: fork && (await showRun(store, fork, now())) }, answered.isNew ? 201 : 200);
       }
       case "refused":
-        return problem(answered.status, answered.code, `the answer to interrupt ${id} is refused`, {
+        return problem(answered.status, answered.code, `the answer to interrupt ${id} is refused: ${answered.why}`, {
           details: answered.details,
         });
       case "conflict": {

@@ -2,7 +2,7 @@
 import type { Interrupt } from "../log/entries.ts";
 import { isOperators } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
-import { validateSync } from "../protocol/validate.ts";
+import { type Issue, validateSync } from "../protocol/validate.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { Answer, Answered, EventStore } from "../store/store.ts";
 import { answerSchema } from "./answer-schemas.ts";
@@ -12,6 +12,8 @@ import { readDid } from "./interrupts.ts";
 export interface AnswerProblem {
   readonly status: 403 | 409 | 422;
   readonly code: "ANSWER_FORBIDDEN" | "STILL_RUNNING" | "ANSWER_INVALID";
+  /** For whoever asks, in a sentence that goes on behind a colon. */
+  readonly why: string;
   readonly details: Json;
 }
 
@@ -66,13 +68,11 @@ export function answerProblem(
   if (missing !== undefined) return forbidden(question, `the scope "${missing}" is needed`);
   if (answer.status === "cancelled") {
     if (!isOperators(question)) return undefined;
-    const issues = [{ path: "", message: "an operator's question is answered by an action, not cancelled" }];
-    return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
+    return invalid(question, [{ path: "", message: "an operator's question is answered by an action, not cancelled" }]);
   }
   const validated = validateSync(answerSchema(question.schema), answer.payload ?? null);
   if (validated.ok) return isTooEarly(question, answer, mayLand) ? tooEarly(question) : undefined;
-  const issues = validated.issues.map(({ path, message }) => ({ path, message }));
-  return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
+  return invalid(question, validated.issues);
 }
 
 /** @returns the scope that is missing, if one is */
@@ -84,8 +84,7 @@ export function mayAnswerFor(scopes: readonly string[], audience: string | null)
 /** Whoever could fork the run has done so before he comes here. */
 function forkProblem(question: Interrupt, answer: Answer): AnswerProblem | undefined {
   if (askedFork(question, answer) === undefined) return undefined;
-  const issues = [{ path: "/action", message: FORK_NEEDS_SERVER }];
-  return { status: 422, code: "ANSWER_INVALID", details: { interrupt: question.id, issues } };
+  return invalid(question, [{ path: "/action", message: FORK_NEEDS_SERVER }]);
 }
 
 /** "Not done" of a write that goes on: it would be believed even if that does it, and this process dies before it says so. */
@@ -95,9 +94,15 @@ function isTooEarly(question: Interrupt, { payload }: Answer, mayLand: MayLand):
 
 function tooEarly({ id }: Interrupt): AnswerProblem {
   const why = "the write still runs; say that it was not done when it has ended, if the question is still open then";
-  return { status: 409, code: "STILL_RUNNING", details: { interrupt: id, why } };
+  return { status: 409, code: "STILL_RUNNING", why, details: { interrupt: id, why } };
 }
 
 function forbidden(question: Interrupt, why: string): AnswerProblem {
-  return { status: 403, code: "ANSWER_FORBIDDEN", details: { interrupt: question.id, why } };
+  return { status: 403, code: "ANSWER_FORBIDDEN", why, details: { interrupt: question.id, why } };
+}
+
+function invalid({ id }: Interrupt, found: readonly Issue[]): AnswerProblem {
+  const issues = found.map(({ path, message }) => ({ path, message }));
+  const why = issues.map(({ path, message }) => (path === "" ? message : `${path}: ${message}`)).join("; ");
+  return { status: 422, code: "ANSWER_INVALID", why, details: { interrupt: id, issues } };
 }

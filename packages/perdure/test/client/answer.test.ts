@@ -71,6 +71,7 @@ describe("answer()", () => {
     await expect(ann.answer(id, yes)).rejects.toMatchObject({
       ...{ status: 403, code: "ANSWER_FORBIDDEN", details: { interrupt: id, why: expect.stringContaining(BOSS) } },
     });
+    await expect(ann.answer(id, yes)).rejects.toThrow(`is refused: the scope "${BOSS}" is needed`);
     expect(ann.openInterrupts).toHaveLength(1);
     expect(await of("bob", ["answer", BOSS]).answer(id, yes)).toMatchObject({ state: "answered" });
   });
@@ -87,6 +88,7 @@ describe("answer()", () => {
     const { ann, id } = await asked();
     const wrong = ann.answer(id, { status: "resolved", payload: { approved: "maybe" } });
     await expect(wrong).rejects.toThrow(InvalidAnswerError);
+    await expect(wrong).rejects.toThrow(/is refused: \/approved: /);
     await expect(wrong).rejects.toMatchObject({
       ...{ status: 422, code: "ANSWER_INVALID" },
       issues: [{ path: expect.stringContaining("approved"), message: expect.any(String) }],
