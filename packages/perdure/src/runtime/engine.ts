@@ -148,6 +148,11 @@ export class Engine {
     setMaxListeners(0, this.#stop.signal, this.#giveUp.signal);
   }
 
+  /** The clock of this engine, in ms since the epoch. */
+  now(): number {
+    return this.#now();
+  }
+
   /** Opens the store and goes on with what was cut. Called by every operation; a second call waits for the first. */
   open(): Promise<void> {
     this.#opened ??= this.#open();

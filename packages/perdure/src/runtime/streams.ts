@@ -7,6 +7,7 @@ import { type Cursor, decodeCursor } from "./cursor.ts";
 import type { Engine, PostedRun } from "./engine.ts";
 import { Feeds } from "./feed.ts";
 import { type FollowOptions, follow } from "./follow.ts";
+import { rests } from "./resting-child.ts";
 import { anyOf } from "./signals.ts";
 
 export interface ThreadStreamRequest {
@@ -30,6 +31,12 @@ export interface RunStream {
 }
 
 const DISCONNECT_GRACE = 10_000;
+/**
+ * When, and how often, it is looked whether a run that was woken has begun a leg. Its driver is about to, and nothing is told when it does not;
+ * one that waits for its turn, or has no agent here, is shown as it is after that.
+ */
+const LOOK_MS = 10;
+const LOOKS = 500;
 
 export class Streams {
   readonly #engine: Engine;
@@ -72,7 +79,7 @@ export class Streams {
       }
       case "queue":
       case "queued": {
-        const due = await this.#dueLeg(run);
+        const due = await this.#dueLeg(run, gone);
         const before = this.#follow({ run, as: null, after: null, due, until: "rest", gone });
         return { batches: this.#turns(run, before, input.runId, gone), run: run.uid };
       }
@@ -125,7 +132,7 @@ export class Streams {
     const isThere = isOurs && cursor !== undefined && hasRest(from, cursor);
     return isThere
       ? { batches: this.#thread(from, { cursor }, request), run: from.uid }
-      : { batches: this.#thread(newest, { due: await this.#dueLeg(newest) }, request), run: newest.uid };
+      : { batches: this.#thread(newest, { due: await this.#dueLeg(newest, request.gone) }, request), run: newest.uid };
   }
 
   /** One run's stream: from a cursor of it on, or a prelude and what is live. Ends when no leg is open; when following, with the run. */
@@ -169,10 +176,22 @@ export class Streams {
     });
   }
 
-  /** The leg that a run is in, or is about to begin: what comes in while none is open opens one. */
-  async #dueLeg({ uid, leg, legOpen, outcome, aside }: Run): Promise<number> {
-    if (legOpen || outcome !== null || aside !== null) return leg;
-    return (await this.#engine.store.inbox(uid)).length > 0 ? leg + 1 : leg;
+  /**
+   * The leg that a run is in, or is about to begin: what comes in while none is open opens one. What came in for a child of its only wakes it,
+   * and then it has to be seen what its driver makes of that: it may lie down again, and no leg begins.
+   */
+  async #dueLeg(run: Run, gone: AbortSignal): Promise<number> {
+    const { store } = this.#engine;
+    let seen = run;
+    for (let looks = 0; ; looks++) {
+      const { uid, leg, legOpen, outcome, aside } = seen;
+      if (legOpen || outcome !== null || aside !== null) return leg;
+      if ((await store.inbox(uid)).length > 0) return leg + 1;
+      const isOver = gone.aborted || this.#stopping.aborted || looks === LOOKS;
+      if (isOver || rests(seen, this.#engine.now())) return leg;
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+      seen = (await store.run(uid)) ?? seen;
+    }
   }
 
   /** The thread's next run; when following, the one that will begin. */

@@ -146,6 +146,40 @@ describe.each(versions)("the published client %s", (version) => {
   });
 });
 
+describe("a sub-agent's question that was just answered in the inbox", () => {
+  it("has a leg of its caller that is due: a reader without a cursor waits for it, and is not shown the question once more", async () => {
+    let isHeld = false;
+    let release = (): void => {};
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const store = new Proxy(memory(), {
+      get(target, name) {
+        if (name === "claim" && isHeld) return (owner: string) => held.then(() => target.claim(owner));
+        const member = Reflect.get(target, name) as unknown;
+        return typeof member === "function" ? (member.bind(target) as unknown) : member;
+      },
+    });
+    const ledger: string[] = [];
+    const { url } = await serving([desk(tracer({ ledger, approval: true }))], { store });
+    const request = fresh({ messages: [says("u1", "go")] });
+    const stopped = await ask(`${url}/agents/desk`, { body: JSON.stringify(request) });
+    const end = eventsOf(stopped.text).at(-1);
+    const asked = end?.type === "RUN_FINISHED" && end.outcome?.type === "interrupt" ? end.outcome.interrupts : [];
+    expect(asked).toHaveLength(1);
+    isHeld = true;
+    await ask(`${url}/inbox/${asked[0]?.id}`, {
+      body: JSON.stringify({ status: "resolved", payload: { approved: true } }),
+    });
+    const seen = ask(`${url}/threads/${request.threadId}/stream?agent=desk`, { method: "GET" });
+    // Whoever reads the log without waiting for anything has read it by now.
+    await ask(`${url}/threads/${request.threadId}/stream?agent=nobody`, { method: "GET" });
+    release();
+    expect(eventsOf((await seen).text).at(-1)).toMatchObject({ type: "RUN_FINISHED", outcome: { type: "success" } });
+    expect(ledger).toEqual(["A-1"]);
+  });
+});
+
 describe("a sub-agent's run", () => {
   it("is listed with its parent, is no conversation, and can be read and pruned with it", async () => {
     const { url } = await serving([desk(tracer())]);
