@@ -1,5 +1,5 @@
 /** Runs and questions as whoever operates them is shown them: the JSON of the control plane, and what the command reads from a file. */
-import { isListed, isOperators, wireInterrupt } from "../log/interrupts.ts";
+import { isListed, wireInterrupt } from "../log/interrupts.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
 import type { EventStore, Inbox, Query, Question, Run } from "../store/store.ts";
@@ -69,7 +69,7 @@ export interface ShownQuestion {
   readonly audience?: string;
   readonly expiresAt?: number;
   readonly openedAt: number;
-  /** Of a question to an operator: what it is about. Of `diverged`: both sides, the line, and the last entry before they part. */
+  /** What whoever answers has to know: an approval's risk, what a suspension offers, the limits of a budget. Of `diverged`: both sides, the line, and the last entry before they part. */
   readonly metadata?: Json;
 }
 
@@ -139,7 +139,7 @@ function isIn(run: ShownRun, state: string): boolean {
 }
 
 export function showQuestion({ uid, interrupt, openedAt, run }: Question & { readonly run: Run }): ShownQuestion {
-  const { kind, audience, expiresAt } = interrupt;
+  const { kind, audience, expiresAt, metadata } = interrupt;
   const { id, reason, message, responseSchema, toolCallId } = wireInterrupt(interrupt);
   return {
     ...{ id, run: uid, thread: run.thread, agent: run.agent, kind, reason, message: message ?? "" },
@@ -147,7 +147,7 @@ export function showQuestion({ uid, interrupt, openedAt, run }: Question & { rea
     ...(toolCallId !== undefined && { toolCall: toolCallId }),
     ...(audience !== null && { audience }),
     ...(expiresAt !== null && { expiresAt }),
-    ...(isOperators(interrupt) && interrupt.metadata !== undefined && { metadata: interrupt.metadata }),
+    ...(metadata !== undefined && { metadata }),
   };
 }
 

@@ -1,5 +1,6 @@
 /** The routes beside the streams, over real sockets: runs, their logs, cancelling, and the inbox of open questions. */
-import { agent, type RunContext, type Served } from "perdure";
+import { agent, type Json, type RunContext, type Served, suspend, tool } from "perdure";
+import { scriptedModel } from "perdure/testing";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { BOSS, desk } from "./desk.ts";
@@ -288,6 +289,36 @@ describe("the inbox", () => {
       message: "Refund 20000 cents?",
       schema: expect.objectContaining({ type: "object", required: ["approved"] }),
       ...{ toolCall: expect.any(String), audience: BOSS, openedAt: expect.any(Number) },
+    });
+  });
+
+  it("says what there is to choose from, how risky it is, and which limit is reached: who answers there has no stream", async () => {
+    const choice = { metadata: { slots: ["morning", "evening"] } };
+    const call = tool({
+      name: "call",
+      description: "Call back.",
+      effect: "write",
+      input: z.object({}),
+      answer: z.string(),
+      approval: { message: "Call?", risk: "high" },
+      call: () => suspend({ message: "When?", ...choice }),
+      resume: (slot) => slot,
+    });
+    const model = scriptedModel([{ calls: [{ name: "call", input: {} }] }, { text: "Done." }]);
+    const { url } = await serving([agent({ name: "caller", model, tools: [call], budget: { steps: 1 } })]);
+    await ask(`${url}/agents/caller`, { body: JSON.stringify(fresh()) });
+    const next = async (reply: object) => {
+      const { interrupts } = await get<{ interrupts: (Listed & { metadata?: Json })[] }>(`${url}/inbox`);
+      const [question] = interrupts;
+      const answer = JSON.stringify({ status: "resolved", ...reply });
+      await ask(`${url}/inbox/${encodeURIComponent(question?.id ?? "")}`, { body: answer });
+      await ask(`${url}/threads/${question?.thread}/stream`, { method: "GET" });
+      return question?.metadata;
+    };
+    expect(await next({ payload: { approved: true } })).toEqual({ risk: "high" });
+    expect(await next({ payload: "evening" })).toEqual(choice.metadata);
+    expect(await next({ payload: { stop: true } })).toMatchObject({
+      limits: [{ limit: "steps", used: 1, allowed: 1 }],
     });
   });
 
