@@ -8,7 +8,7 @@ export { ToolsUnavailableError } from "./agent/changing-tools.ts";
 export type { Budget, BudgetDefinition } from "./agent/agent-budget.ts";
 export type { CountTokens, ModelInput } from "./agent/model-bound.ts";
 export type { ModelOptions } from "./agent/model-options.ts";
-export type { CallSettings, LanguageModel } from "./agent/model-port.ts";
+export type { CallSettings, LanguageModel, ModelTool, NativeOptions, Prompt } from "./agent/model-port.ts";
 export { defaultPricing, type Price, type Pricing } from "./agent/pricing.ts";
 export type { OutputMode } from "./agent/structured-output.ts";
 export type { CompactionContext } from "./agent/summarise.ts";
@@ -18,6 +18,7 @@ export type { Agent, AgentTool, Arrival, BodyAgent, LoopAgent, StateDefinition }
 export type { LoopContext, LoopDefinition, ModelCallOptions, ModelTurn, ModelTurnCall } from "./agent/loop-context.ts";
 export type { ToolResult } from "./agent/prompt.ts";
 export type { CallOptions, DurableContext, OnceOptions, Question } from "./runtime/loop-context.ts";
+export type { DriveObserver, ObservedDrive, Observer } from "./runtime/observer.ts";
 export { NotDeterministic, StepNotAwaited } from "./runtime/development.ts";
 export {
   AskCancelled,
