@@ -189,7 +189,7 @@ export class Folding {
         const call = entry.step === "client-tool" ? clientCall(entry) : undefined;
         if (call !== undefined) this.#interrupts.set(call.id, call);
         else if (entry.toolCallId !== undefined) {
-          this.#set({ wire: withServerCall(now.wire, entry.toolCallId, entry.name) });
+          this.#set({ wire: withServerCall(now.wire, entry.toolCallId) });
         }
         this.#steps.set(entry.path, { started: entry, waits: call?.id ?? null, attempts: [], asked: [] });
         return;
@@ -350,7 +350,7 @@ export class Folding {
       const after = afterShowing(owner, event, wire, held);
       if (after !== owner) this.#running.set(after.attempt.path, after);
     }
-    now.wire = verified;
+    now.wire = this.#isServed(frame, owner) ? withServed(verified, event) : verified;
     now.held = held.after(event);
     if ("ref" in frame && frame.ref.of === "CHILD") {
       this.#children.set(frame.ref.uid, afterChild(this.#children.get(frame.ref.uid), frame.ref.to, event));
@@ -359,6 +359,12 @@ export class Folding {
     else if (event.type === "STATE_DELTA") now.shown = apply(shown, event.delta);
     else this.#announce(event);
     return event;
+  }
+
+  /** What a child calls, or a body, is not for the client, which they know nothing of. */
+  #isServed(frame: Frame, owner: Running | undefined): boolean {
+    if ("ref" in frame && frame.ref.of === "CHILD") return true;
+    return owner !== undefined && this.#steps.get(owner.attempt.path)?.started.step !== "model";
   }
 
   #announce(event: AGUIEvent): void {
@@ -409,6 +415,11 @@ export class Folding {
   #set(change: Partial<Scalars>): void {
     Object.assign(this.#now, change);
   }
+}
+
+function withServed(wire: Wire, event: AGUIEvent): Wire {
+  const isCall = event.type === "TOOL_CALL_START" || event.type === "TOOL_CALL_CHUNK";
+  return isCall && event.toolCallId !== undefined ? withServerCall(wire, event.toolCallId) : wire;
 }
 
 /** The attempts with what became of the last one. */

@@ -83,7 +83,7 @@ export function answerCall(w: Wire, event: AGUIEventOf<"TOOL_CALL_RESULT">): Wir
   if (call === undefined || call.gone) refuse("result-without-call", event, id, `no call "${id}" was made`);
   if (call.answered) refuse("result-repeated", event, id, "it has its result already");
   if (w.calls.has(id)) refuse("result-before-end", event, id, "send its TOOL_CALL_END first");
-  if (isClients(w, call)) {
+  if (isClients(w, id, call)) {
     refuse("client-call-result", event, id, `the client runs "${call.name}" and brings the result itself`);
   }
   checkWhole(call.args, event, id, "answered");
@@ -105,11 +105,11 @@ export function answerCall(w: Wire, event: AGUIEventOf<"TOOL_CALL_RESULT">): Wir
 /** Whether a result of the server's may follow: the call is shown, and the client does not run it in this leg itself. */
 export function mayAnswer(w: Wire, id: string): boolean {
   const call = w.known.get(id);
-  return call !== undefined && !call.gone && !isClients(w, call);
+  return call !== undefined && !call.gone && !isClients(w, id, call);
 }
 
-function isClients(w: Wire, { name, begunIn }: KnownCall): boolean {
-  return w.clientTools?.has(name) === true && begunIn === w.run;
+function isClients(w: Wire, id: string, { name, begunIn }: KnownCall): boolean {
+  return w.clientTools?.has(name) === true && begunIn === w.run && !w.served.has(id);
 }
 
 export function checkWhole(args: string | undefined, event: AGUIEvent, id: string, when: string): void {

@@ -42,6 +42,7 @@ export {
   closingEvent,
   hasCall,
   hasMessage,
+  hasRun,
   hasSubagent,
   isAnswered,
   newWire,

@@ -33,6 +33,8 @@ export interface Wire {
   readonly messages: Ledger<KnownMessage>;
   /** Call ids of the thread. */
   readonly known: Ledger<KnownCall>;
+  /** Ids of calls that the server runs itself, whatever tools the client has. */
+  readonly served: Ledger<true>;
   /** Calls begun in this run and without a result, in order. */
   readonly waiting: ReadonlySet<string>;
   /** Subagent invocations that have ended, each with the run in which it last did: a later run may go on with one. */
@@ -123,6 +125,7 @@ export function newWire(options: WireOptions = {}): Wire {
     chunks: undefined,
     messages: Ledger.empty(),
     known: Ledger.empty(),
+    served: Ledger.empty(),
     waiting: new Set(),
     done: Ledger.empty(),
     stateShown: false,
@@ -198,6 +201,11 @@ export function hasMessage(wire: Wire, id: string): boolean {
   return wire.messages.get(id)?.gone === false;
 }
 
+/** Whether a run of the stream has that id. */
+export function hasRun(wire: Wire, runId: string): boolean {
+  return wire.runIds.has(runId);
+}
+
 /** Whether clients hold a call of that id. */
 export function hasCall(wire: Wire, id: string): boolean {
   return wire.known.get(id)?.gone === false;
@@ -219,14 +227,9 @@ export function withClientTools(wire: Wire, names: readonly string[]): Wire {
   return { ...wire, clientTools: new Set(names) };
 }
 
-/** A call is the server's own to run, and so is the tool that it is of, whatever the client has said. */
-export function withServerCall(wire: Wire, id: string, tool: string): Wire {
-  const name = wire.known.get(id)?.name ?? tool;
-  if (wire.clientTools?.has(name) !== true) return wire;
-  return withClientTools(
-    wire,
-    [...wire.clientTools].filter((other) => other !== name),
-  );
+/** The wire from when on it is known that the server runs a call itself, whatever tools the client has named. */
+export function withServerCall(wire: Wire, id: string): Wire {
+  return wire.served.has(id) ? wire : { ...wire, served: wire.served.set(id, true) };
 }
 
 /** The wire of a thread whose last run is over, when only the messages that it shows are known, not the stream that made them. */

@@ -18,7 +18,7 @@ import { editedArguments } from "../log/tool-result.ts";
 import { backoff } from "../protocol/backoff.ts";
 import type { Json } from "../protocol/json.ts";
 import { apply, diff, ownJson, type Patch, type Rebased } from "../protocol/patch.ts";
-import { hasCall, isAnswered, mayAnswer } from "../protocol/verify.ts";
+import { hasCall, isAnswered, mayAnswer, withServerCall } from "../protocol/verify.ts";
 import type { Path, RecordedError } from "../protocol/words.ts";
 import type { Claim, ClaimChange } from "../store/store.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
@@ -331,6 +331,8 @@ export class CallRunner {
         : claimChange(session.state, call, tool, input, after, "output" in how ? how.output : undefined);
     const entries = (): readonly NewEntry[] => {
       const end = this.#settledEnd(how, tool, input);
+      const { wire } = session.state;
+      const isServers = step === undefined && call.step !== "client-tool";
       return [
         ...(how.by === "late" && session.state.leg === null ? intake(session.state, []) : []),
         ...(step === undefined ? startedEntries(call, call.step ?? "tool", tool) : []),
@@ -339,7 +341,8 @@ export class CallRunner {
           ? session.closing(step.waits, { status: "withdrawn", by: "" })
           : []),
         { kind: "step.finished", path: call.path, via: how.by === "answer" ? "answer" : "call", ...end },
-        ...(mayAnswer(session.state.wire, call.id) || (step === undefined && isShownByItself(call))
+        ...(mayAnswer(isServers ? withServerCall(wire, call.id) : wire, call.id) ||
+        (step === undefined && isShownByItself(call))
           ? [{ kind: "frame", path: call.path, ref: { of: "TOOL_CALL_RESULT", path: call.path } } as const]
           : []),
         // In the same batch: whoever dies behind it leaves a screen that says what the log says.

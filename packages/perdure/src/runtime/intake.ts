@@ -3,6 +3,7 @@ import type { NewEntry } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
 import { interruptEvent, isOperators } from "../log/interrupts.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
+import { hasRun } from "../protocol/verify.ts";
 import type { Path } from "../protocol/words.ts";
 import type { Closed, Inbox } from "../store/store.ts";
 import { isAbandoning } from "./suspects.ts";
@@ -16,7 +17,7 @@ export function intake(run: RunState, items: readonly Inbox[]): NewEntry[] {
   if (run.leg === null || request !== null) {
     const leg = run.legs + 1;
     entries.push(
-      { kind: "leg.started", leg, runId: request?.runId ?? `${run.run.uid}.${leg}`, request },
+      { kind: "leg.started", leg, runId: request?.runId ?? mintedRunId(run, leg), request },
       { kind: "frame", path: ROOT, ref: { of: "RUN_STARTED", leg } },
     );
     // The server's state wins in a later leg.
@@ -39,6 +40,13 @@ export function intake(run: RunState, items: readonly Inbox[]): NewEntry[] {
   // Behind what the request itself brings: the snapshot owns the client's list.
   if (request?.isBehind) entries.push({ kind: "frame", path: ROOT, ref: { of: "MESSAGES_SNAPSHOT" } });
   return entries;
+}
+
+/** A client may have called a leg of its own what this one would be called. */
+function mintedRunId({ run: { uid }, wire }: RunState, leg: number): string {
+  let id = `${uid}.${leg}`;
+  for (let n = 2; hasRun(wire, id); n++) id = `${uid}.${leg}.${n}`;
+  return id;
 }
 
 /** The end of a question and what clients are told of it. None when it is not open. */
