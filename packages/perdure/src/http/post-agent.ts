@@ -93,6 +93,8 @@ const explanations: Readonly<Record<string, string>> = {
   INTERRUPTS_OPEN: "the thread waits for answers; send a resume entry for each open interrupt",
   SYSTEM_MESSAGE_REFUSED:
     'this agent takes no system or developer messages from clients; leave them out, or define it with systemMessages: "allow"',
+  MESSAGE_ID_TAKEN:
+    "a new message has the id of another one of the thread, or one that only a run may give; send it under one of its own",
   INTERRUPT_ANSWERED: "somebody has answered already, with something else",
   INTERRUPT_NOT_FOUND: "no such interrupt is open in this thread",
   ANSWER_FORBIDDEN: "this answer is not yours to give",

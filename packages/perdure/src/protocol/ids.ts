@@ -45,6 +45,13 @@ export function idAt(prefix: string, path: Path, kind: IdKind, ordinal: number):
   return `${prefix}:${path === "" ? "" : `${path}:`}${letters[kind]}${ordinal}`;
 }
 
+const RUN_MADE = /^[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:([^:]+:)?[a-z]\d+$/;
+
+/** Whether an id has the form of those that runs make, also such as none has made yet: what a client makes may not have one. */
+export function isRunMade(id: string): boolean {
+  return RUN_MADE.test(id);
+}
+
 /** Whether `lane` is the one at `path` or one inside it. */
 export function isWithin(lane: Path, path: Path): boolean {
   return path === "" || lane === path || lane.startsWith(`${path}.`);

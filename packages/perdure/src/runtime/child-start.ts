@@ -19,6 +19,13 @@ export function childUid(parent: Uid, path: Path): Uid {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}` as Uid;
 }
 
+const OF_CHILD = /^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:/;
+
+/** Whether an id may be one that a child makes. Anybody who knows the parent can work out what its children will be called. */
+export function isOfChild(id: string): boolean {
+  return OF_CHILD.test(id);
+}
+
 /** The children that a run has begun. */
 export function childUids({ run, steps }: RunState): readonly Uid[] {
   return [...steps.values()].flatMap(({ started: { step, path } }) =>

@@ -17,7 +17,7 @@ import type { Path, Principal, Uid } from "../protocol/words.ts";
 import type { Answer, EventStore, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { answerQuestion } from "./answers.ts";
-import { childUids } from "./child-start.ts";
+import { childUids, isOfChild } from "./child-start.ts";
 import { definitionHash } from "./definition-hash.ts";
 import type { Driven } from "./driven.ts";
 import { drive, driveBody } from "./driver.ts";
@@ -204,7 +204,7 @@ export class Engine {
         return meaning(view, {
           ...{ input, principal, shown, note },
           mayLand: ({ path }) => view.run !== null && this.#writes.mayLand(view.run.uid, path),
-          isOurs: (id) => ours.some((prefix) => id.startsWith(prefix)),
+          isOurs: (id) => [...ours, ...uidPrefix(view.run)].some((prefix) => id.startsWith(prefix)) || isOfChild(id),
           policy: { importHistory: agent.importHistory ?? false, systemMessages: agent.systemMessages ?? "refuse" },
           emptyRequest: agent.emptyRequest ?? "hydrate",
           ...{ whileActive, whileParked },
@@ -453,6 +453,10 @@ export class Engine {
 /** With what the ids begin that a run, or one of its children, has made. */
 function idPrefixes(run: RunState): readonly string[] {
   return [run.run.uid, ...childUids(run)].map((uid) => `${uid}:`);
+}
+
+function uidPrefix(run: Pick<Run, "uid"> | null): readonly string[] {
+  return run === null ? [] : [`${run.uid}:`];
 }
 
 const STALE = { status: 409, code: "THREAD_MOVED", details: null } as const;

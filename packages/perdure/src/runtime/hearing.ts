@@ -9,9 +9,11 @@
  * H3. A message under an id that the thread never gave out is a copy when it says what a message of the thread says that the client does not
  *     hold, and something was said after it. What was said last is news: people say the same thing twice.
  * H4. What we have made ourselves is never imported: such an id that is not held was taken back, or is another thread's.
+ * H5. Nor may what a client says have such an id: a run that came to make it would find it taken, and could not record what it has done.
  */
 import type { Heard } from "../log/entries.ts";
-import type { Message } from "../protocol/events.ts";
+import type { AssistantMessage, Message } from "../protocol/events.ts";
+import { isRunMade } from "../protocol/ids.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 
 /** The thread as far as a request may repeat it. */
@@ -20,7 +22,7 @@ export interface HeardThread {
   readonly shown: readonly Message[];
   /** Whether a request has brought a message of this id. */
   holds(id: string): boolean;
-  /** Whether a run of the thread has made this id. */
+  /** Whether a run of the thread has made this id, or may come to make it. */
   isOurs(id: string): boolean;
 }
 
@@ -29,6 +31,8 @@ export interface Hearing {
   readonly news: readonly Heard[];
   /** Ids of system and developer messages that are news, where the agent allows none. */
   readonly refused: readonly string[];
+  /** Ids of messages that are news, and are called what only a run may call something (H5). */
+  readonly misnamed: readonly string[];
   /** What was odd and put right. */
   readonly notes: readonly string[];
 }
@@ -46,6 +50,7 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
   const lastSaid = messages.findLastIndex(isSaid);
   const news: Heard[] = [];
   const refused: string[] = [];
+  const misnamed: string[] = [];
   const notes: string[] = [];
   /** Calls of what is imported here, by id; `true` once they have their result. */
   const calls = new Map<string, boolean>();
@@ -60,6 +65,10 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
     return true;
   };
 
+  const isReserved = (id: string): boolean => thread.isOurs(id) || isRunMade(id);
+  const isMadeHere = ({ id, toolCalls = [] }: AssistantMessage): boolean =>
+    [id, ...toolCalls.map((call) => call.id)].some((one) => thread.isOurs(one));
+
   for (const [i, message] of messages.entries()) {
     const { id } = message;
     const known = shown.get(id);
@@ -71,22 +80,26 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
     }
     switch (message.role) {
       case "user":
-        if (!isCopy(message, i < lastSaid)) news.push(message);
+        if (isCopy(message, i < lastSaid)) break;
+        if (isReserved(id)) misnamed.push(id);
+        else news.push(message);
         break;
       case "system":
       case "developer":
         // Front ends make them anew for each request.
         if (isCopy(message, true)) break;
-        if (policy.systemMessages === "allow") news.push(message);
-        else refused.push(id);
+        if (policy.systemMessages !== "allow") refused.push(id);
+        else if (isReserved(id)) misnamed.push(id);
+        else news.push(message);
         break;
       case "assistant":
-        if (!policy.importHistory || thread.isOurs(id) || isCopy(message, true)) break;
+        if (!policy.importHistory || isMadeHere(message) || isCopy(message, true)) break;
         for (const call of message.toolCalls ?? []) calls.set(call.id, false);
         news.push(message);
         break;
       case "tool":
         // A result of a call that is not imported answers a call of ours, which has one by now or waits for it, or none at all.
+        if (isReserved(id)) break;
         if (calls.get(message.toolCallId) === false) {
           calls.set(message.toolCallId, true);
           news.push(message);
@@ -100,7 +113,7 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
         message satisfies never;
     }
   }
-  return { news, refused, notes };
+  return { news, refused, misnamed, notes };
 }
 
 function isSaid({ role }: Message): boolean {

@@ -10,6 +10,7 @@
 import type { Added, LegRequest, NewEntry } from "../log/entries.ts";
 import { clientOutput } from "../log/tool-result.ts";
 import type { Message, RunAgentInput, ToolMessage, UserMessage } from "../protocol/events.ts";
+import { isRunMade } from "../protocol/ids.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Principal } from "../protocol/words.ts";
 import { type Answer, type Closed, covers, type Meaning, type Reply, type ThreadView } from "../store/store.ts";
@@ -24,7 +25,7 @@ export interface MeaningRequest {
   /** What the thread shows while no leg of it is open. */
   readonly shown: readonly Message[];
   readonly mayLand: MayLand;
-  /** Whether a run of the thread has made a message's id. */
+  /** Whether a run of the thread has made a message's id, or may come to make it. */
   readonly isOurs: (id: string) => boolean;
   readonly policy: HearingPolicy;
   /** Whether a request without a message starts a run on a thread that has had one. */
@@ -64,7 +65,7 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
     { shown: request.shown, holds: (id) => view.hasMessage(id), isOurs: request.isOurs },
     request.policy,
   );
-  const asks = hearing.news.some(isUser);
+  const asks = hearing.news.some(isUser) || hearing.misnamed.length > 0;
   const replies = readReplies(view, request, asks);
   if ("status" in replies) return replies;
   const { answers, results } = replies;
@@ -77,6 +78,7 @@ export function meaning(view: ThreadView, request: MeaningRequest): Meaning {
   const leftOpen = view.open.filter(({ id }) => !asked.has(id));
   const taking = (meant: () => Meaning): Meaning => {
     if (hearing.refused.length > 0) return refuse(422, "SYSTEM_MESSAGE_REFUSED", { messages: [...hearing.refused] });
+    if (hearing.misnamed.length > 0) return refuse(422, "MESSAGE_ID_TAKEN", { messages: [...hearing.misnamed] });
     for (const note of hearing.notes) request.note(note);
     return meant();
   };
@@ -141,7 +143,7 @@ interface Replies {
 /** The answers that take effect; refused as a whole when one of them may not. */
 function readReplies(
   view: ThreadView,
-  { input, principal, mayLand }: MeaningRequest,
+  { input, principal, shown, isOurs, mayLand }: MeaningRequest,
   hasNews: boolean,
 ): Replies | Refused {
   const open = new Map(
@@ -173,10 +175,14 @@ function readReplies(
     else conflicts.push({ entry: answer, closed });
   }
   const results: ToolMessage[] = [];
+  const held = new Set(shown.map(({ id }) => id));
+  const isTaken = (id: string): boolean => held.has(id) || view.hasMessage(id) || isOurs(id) || isRunMade(id);
   for (const message of input.messages.filter(isTool)) {
     const call = open.get(message.toolCallId);
     // The first result counts.
     if (call?.kind !== "client-tool" || results.some(({ toolCallId }) => toolCallId === message.toolCallId)) continue;
+    // What is another message already, or will be, cannot be this one too: on nobody's screen the call would have a result.
+    if (isTaken(message.id)) return refuse(422, "MESSAGE_ID_TAKEN", { messages: [message.id] });
     results.push(message);
     answers.push({ interrupt: call.id, status: "resolved", payload: clientOutput(message), by: principal });
   }

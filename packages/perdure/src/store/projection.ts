@@ -13,8 +13,9 @@ export function applyEntry(tx: Tx, run: Appending, entry: NewEntry, seq: number)
   switch (entry.kind) {
     case "leg.started":
       nameLeg(tx, run, entry.leg, entry.runId, seq);
-      for (const message of entry.request?.messages ?? []) {
-        if (run.threadId !== null) tx.rows.addMessage(run.threadId, message.id);
+      if (run.threadId !== null && entry.request !== null) {
+        const { messages, results } = entry.request;
+        for (const message of [...messages, ...results]) tx.rows.addMessage(run.threadId, message.id);
       }
       return { leg: entry.leg, legOpen: true };
     case "leg.finished":

@@ -148,7 +148,7 @@ export interface ThreadView {
   readonly queued: readonly Queued[];
   /** The requested run id, if the thread knows it. `leg` is `null` until the driver has begun it. */
   readonly known: { readonly uid: Uid; readonly leg: number | null; readonly added: Added } | null;
-  /** Whether the thread holds a user message of this id, by an earlier request. */
+  /** Whether an earlier request has brought the thread a message of this id. */
   hasMessage(id: string): boolean;
   /** How a question or client call of this thread, or of its runs' children, was closed; `null` if it is open or was never asked here. */
   closed(interrupt: string): Closed | null;

@@ -315,10 +315,11 @@ function goOn(
     if (run.outcome !== null) throw misused(`run ${run.uid} is finished`);
     // The driver is to find nothing in its inbox that the log does not take.
     checkRequest(meaning.request);
-    for (const message of meaning.request.messages) tx.rows.addMessage(threadId, message.id);
+    for (const message of messages) tx.rows.addMessage(threadId, message.id);
     addInbox(tx, run, meaning.request.principal.subject, { kind: "request", request: meaning.request });
     wake(tx, run);
   }
+  for (const result of results) tx.rows.addMessage(threadId, result.id);
   for (const one of meaning.answers) {
     const answered = answer(tx, one);
     if (answered.is !== "taken") throw misused(`question ${one.interrupt} is not open`);
