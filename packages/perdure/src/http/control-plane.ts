@@ -16,7 +16,7 @@ import { eventStreamResponse, type StreamSettings } from "./event-stream.ts";
 import { FORK_INPUT, forkProblem, readForkOptions } from "./fork-request.ts";
 import { logEntries } from "./log-entries.ts";
 import { problem } from "./problem.ts";
-import { isJson, readJsonBody } from "./read-body.ts";
+import { type Body, isJson, readJsonBody, readKeptBody } from "./read-body.ts";
 import { listRuns, RUN_STATES, refusedAside, showDetail, showQuestion, showRun } from "./shown.ts";
 
 export interface Env {
@@ -107,9 +107,9 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
     if (run.aside !== null)
       return problem(409, "RUN_SET_ASIDE", refusedAside(run.uid, "signal"), { details: run.aside });
     if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send the signal's payload as application/json");
-    const body = await readJsonBody(c.req.raw, bodyLimit);
-    if (!body.ok) return problem(400, "INPUT_INVALID", "the signal's payload is not JSON");
-    const put = await engine.signal(run.uid, c.get("principal").subject, c.req.param("name"), body.json as Json);
+    const body = await readKeptBody(c.req.raw, bodyLimit);
+    if (!body.ok) return problem(400, "INPUT_INVALID", `the signal's payload is not taken: ${whyNot(body)}`);
+    const put = await engine.signal(run.uid, c.get("principal").subject, c.req.param("name"), body.json);
     const after = await showRun(store, (await store.run(run.uid)) ?? run, now());
     return c.json({ run: after }, put === "put" ? 202 : 200);
   });
@@ -140,7 +140,7 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
     const run = await ownRun(c);
     if (run instanceof Response) return run;
     if (!isJson(c.req.raw)) return problem(415, "CONTENT_TYPE", "send what the fork is to be as application/json");
-    const body = await readJsonBody(c.req.raw, bodyLimit);
+    const body = await readKeptBody(c.req.raw, bodyLimit);
     const asked = body.ok ? readForkOptions(body.json) : undefined;
     if (asked === undefined) return problem(400, "INPUT_INVALID", FORK_INPUT);
     try {
@@ -233,6 +233,10 @@ function mayAnswer(run: Run, { interrupt }: Question, principal: Principal): boo
     scopes.includes(EVERY_SCOPE) ||
     (audience !== null && scopes.includes(audience))
   );
+}
+
+function whyNot(body: Extract<Body, { ok: false }>): string {
+  return body.because === "not-json" ? body.why : `it is ${body.because}`;
 }
 
 function readReply(body: unknown): Reply | undefined {

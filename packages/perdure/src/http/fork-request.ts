@@ -2,6 +2,7 @@
 import { UserMessageSchema } from "@ag-ui/core/schemas";
 import { z } from "zod";
 import type { ContentPart } from "../protocol/events.ts";
+import { idProblem } from "../protocol/ids.ts";
 import type { Json } from "../protocol/json.ts";
 import type { ForkOptions, ForkRefusedError } from "../runtime/fork.ts";
 import { problem } from "./problem.ts";
@@ -20,7 +21,10 @@ const options = z.strictObject({
   at: z.number().exactOptional(),
   edits: edits.exactOptional(),
   agent: z.string().exactOptional(),
-  thread: z.string().min(1).exactOptional(),
+  thread: z
+    .string()
+    .refine((thread) => idProblem(thread) === undefined)
+    .exactOptional(),
   acknowledge: z.array(z.string()).exactOptional(),
 });
 
@@ -28,7 +32,7 @@ export const FORK_INPUT =
   "send { at?, edits?: { instructions?, input?, state? }, agent?, thread?, acknowledge?: [step path or tool] } as JSON";
 
 /** @returns undefined for what is no such thing */
-export function readForkOptions(body: unknown): ForkOptions | undefined {
+export function readForkOptions(body: Json): ForkOptions | undefined {
   const { data } = options.safeParse(body);
   return data;
 }

@@ -1,6 +1,8 @@
+import { type Json, NotJsonError, toJson } from "../protocol/json.ts";
+
 /** A request's body, or why there is none to work with. */
-export type Body =
-  | { readonly ok: true; readonly json: unknown }
+export type Body<T = unknown> =
+  | { readonly ok: true; readonly json: T }
   | { readonly ok: false; readonly because: "too-large" | "cut" }
   | { readonly ok: false; readonly because: "not-json"; readonly why: string };
 
@@ -29,6 +31,18 @@ export async function readJsonBody(request: Request, limit: number): Promise<Bod
     return { ok: true, json: JSON.parse(decode(pieces)) };
   } catch (error) {
     return { ok: false, because: "not-json", why: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** The same, of what is to be kept as it is: not all that a parser makes is such ({@link toJson}). */
+export async function readKeptBody(request: Request, limit: number): Promise<Body<Json>> {
+  const body = await readJsonBody(request, limit);
+  if (!body.ok) return body;
+  try {
+    return { ok: true, json: toJson(body.json, "the request body") };
+  } catch (error) {
+    if (!(error instanceof NotJsonError)) throw error;
+    return { ok: false, because: "not-json", why: error.message };
   }
 }
 
