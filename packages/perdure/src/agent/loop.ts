@@ -274,32 +274,82 @@ function withContext(instructions: string, run: RunState): string {
   return instructions === "" ? said : `${instructions}\n\n${said}`;
 }
 
+/** What a recorded model step answered. */
+interface Answer {
+  readonly run: RunState;
+  readonly path: Path;
+  readonly at: number;
+  readonly output: ModelOutput;
+}
+
 /**
  * The conversation so far: what requests have brought, and what the recorded model steps of the thread answered and got for their calls. What
  * else clients were shown, as an answer that was cut, the model does not get.
  */
 function turnsOf(runs: readonly RunState[]): Turn[] {
-  const recorded = new Map<string, { readonly run: RunState; readonly path: Path; readonly output: ModelOutput }>();
+  const recorded = new Map<string, Answer>();
   for (const run of runs) {
     for (const [path, step] of run.steps) {
       if (step.started.step !== "model" || step.finished?.status !== "ok") continue;
       const output = outputOf(step);
-      if (output.messageId !== null) recorded.set(output.messageId, { run, path, output });
+      if (output.messageId !== null) recorded.set(output.messageId, { run, path, at: step.finished.seq, output });
     }
   }
   const brought = new Set(runs.flatMap((run) => run.brought.map(({ id }) => id)));
-  return (runs.at(-1)?.messages ?? []).flatMap((message): Turn[] => {
-    const own = message.role === "assistant" ? recorded.get(message.id) : undefined;
-    if (own === undefined) return brought.has(message.id) ? [{ kind: "message", message }] : [];
-    const { run, path, output } = own;
-    const results = output.calls.map((call, index) => resultOf(run, path, index, call));
-    const repair = output.calls.length === 0 ? repairOf(run, path) : undefined;
-    return [
-      { kind: "model", output },
-      ...(results.length > 0 ? [{ kind: "results", results } as const] : []),
-      ...(repair !== undefined ? [{ kind: "message", message: repair } as const] : []),
-    ];
-  });
+  const messages = runs.at(-1)?.messages ?? [];
+  const takenBack = answersTakenBack(runs, recorded, messages);
+  const before = (id: string | undefined) => (takenBack.get(id) ?? []).flatMap(turnsOfAnswer);
+  return [
+    ...messages.flatMap((message): Turn[] => {
+      const own = message.role === "assistant" ? recorded.get(message.id) : undefined;
+      if (own !== undefined) return [...before(message.id), ...turnsOfAnswer(own)];
+      return [...before(message.id), ...(brought.has(message.id) ? [{ kind: "message", message } as const] : [])];
+    }),
+    ...before(undefined),
+  ];
+}
+
+/**
+ * Answers of which no message is left, because none of their calls could be run: a model that did not see them would give them again. By the
+ * message that they stand in front of; undefined is the end.
+ */
+function answersTakenBack(
+  runs: readonly RunState[],
+  recorded: ReadonlyMap<string, Answer>,
+  messages: readonly Message[],
+): ReadonlyMap<string | undefined, readonly Answer[]> {
+  const places = new Map(messages.map(({ id }, i) => [id, i]));
+  if ([...recorded.keys()].every((id) => places.has(id))) return new Map();
+  const found = new Map<string | undefined, Answer[]>();
+  let next: string | undefined;
+  for (const run of runs.toReversed()) {
+    const spoken = run.leg?.request?.messages.find(({ id }) => places.has(id))?.id;
+    for (const [id, answer] of [...recorded].toReversed()) {
+      if (answer.run !== run) continue;
+      if (places.has(id)) next = id;
+      else {
+        const isEarlier = spoken !== undefined && answer.at < (run.leg?.seq ?? 0);
+        const at = isEarlier && placeOf(places, spoken) < placeOf(places, next) ? spoken : next;
+        found.set(at, [answer, ...(found.get(at) ?? [])]);
+      }
+    }
+    next = run.brought.find(({ id }) => places.has(id))?.id ?? next;
+  }
+  return found;
+}
+
+function placeOf(places: ReadonlyMap<string, number>, id: string | undefined): number {
+  return (id === undefined ? undefined : places.get(id)) ?? Number.POSITIVE_INFINITY;
+}
+
+function turnsOfAnswer({ run, path, output }: Answer): Turn[] {
+  const results = output.calls.map((call, index) => resultOf(run, path, index, call));
+  const repair = output.calls.length === 0 ? repairOf(run, path) : undefined;
+  return [
+    { kind: "model", output },
+    ...(results.length > 0 ? [{ kind: "results", results } as const] : []),
+    ...(repair !== undefined ? [{ kind: "message", message: repair } as const] : []),
+  ];
 }
 
 /** What the model is told about a text that was no answer (O2). */
