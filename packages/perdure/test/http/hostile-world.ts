@@ -85,7 +85,7 @@ function agentsOf(ledger: string[]) {
       async run(ctx: LoopContext) {
         const client = ctx.clientTool(CLIENTS);
         ctx.say("Begun.");
-        const model = scriptedModel([{ calls: [called("look"), called(CLIENTS)] }]);
+        const model = scriptedModel(() => ({ calls: [called("look"), called(CLIENTS)] }));
         const made = await ctx.model({ model, tools: [look], clientTools: ctx.clientTools, messages: ctx.messages });
         await ctx.parallel(made.calls.map((call) => (lane) => lane.call(call)));
         await ctx.call(note, {});
@@ -106,7 +106,7 @@ function called(name: string, input: object = {}) {
 /** How many answers of the model the newest message of the user has got. */
 function sinceUser(messages: readonly { readonly role: string }[]): number {
   const from = messages.findLastIndex(({ role }) => role === "user");
-  return messages.slice(from).filter(({ role }) => role === "assistant").length;
+  return messages.slice(from + 1).filter(({ role }) => role === "assistant").length;
 }
 
 export function hostileWorld({ store = memory(), ...options }: Partial<RuntimeOptions> = {}) {
