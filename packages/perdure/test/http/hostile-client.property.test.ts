@@ -375,7 +375,7 @@ async function isHarmless(agent: string, does: readonly Action[], options: Parti
 test.each(AGENTS)("memory: nothing that a client sends harms agent %s", async (agent) => {
   await fc.assert(
     fc.asyncProperty(actions, (does) => isHarmless(agent, does, {})),
-    { numRuns: 8 },
+    { numRuns: 5 },
   );
 });
 
@@ -387,6 +387,6 @@ test("sqlite: nothing that a client sends harms an agent", async () => {
     fc.asyncProperty(fc.constantFrom(...AGENTS), actions, (agent, does) =>
       isHarmless(agent, does, { store: sqlite(`${dir}/${files++}.db`) }),
     ),
-    { numRuns: 6 },
+    { numRuns: 4 },
   );
 });

@@ -25,9 +25,9 @@ function agentsOf(ledger: string[]) {
   /** Shows what it does as calls of a subagent, under the name that the client's tool has. */
   const note = tool({
     ...{ name: "note", description: "Notes", effect: "write", input: nothing },
-    call(_, ctx) {
+    async call(_, ctx) {
       ledger.push(`note ${ctx.idempotencyKey}`);
-      ctx.subagent({ name: "clerk" }, (clerk) => {
+      await ctx.subagent({ name: "clerk" }, (clerk) => {
         const call = clerk.toolCall(CLIENTS);
         call.argsJson({});
         call.resultJson("there");
