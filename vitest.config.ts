@@ -3,11 +3,11 @@ import { configDefaults, defineConfig } from "vitest/config";
 
 const source = (path: string) => fileURLToPath(new URL(`./packages/perdure/src/${path}`, import.meta.url));
 
-/** Rooms whose tests touch nothing that is not their own: no socket, no global of Node's, no heap. */
-const PURE = [
-  ...(["agent", "conformance", "emit", "log", "loops", "producer", "protocol", "runtime", "store"] as const),
-  ...(["testing", "tool"] as const),
-].map((room) => `packages/perdure/test/${room}/**/*.test.ts`);
+/** Rooms whose tests touch nothing that is not their own: no socket, no timer that outlives them, no heap. */
+const PURE = ["agent", "conformance", "emit", "log", "protocol", "store", "tool"].map(
+  (room) => `packages/perdure/test/${room}/**/*.test.ts`,
+);
+
 const ALL = [
   "packages/*/test/**/*.test.ts",
   "examples/**/*.test.ts",

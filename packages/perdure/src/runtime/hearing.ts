@@ -65,7 +65,6 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
     return true;
   };
 
-  const isReserved = (id: string): boolean => thread.isOurs(id) || isRunMade(id);
   const isMadeHere = ({ id, toolCalls = [] }: AssistantMessage): boolean =>
     [id, ...toolCalls.map((call) => call.id)].some((one) => thread.isOurs(one));
 
@@ -81,7 +80,7 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
     switch (message.role) {
       case "user":
         if (isCopy(message, i < lastSaid)) break;
-        if (isReserved(id)) misnamed.push(id);
+        if (isRunMade(id)) misnamed.push(id);
         else news.push(message);
         break;
       case "system":
@@ -89,7 +88,7 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
         // Front ends make them anew for each request.
         if (isCopy(message, true)) break;
         if (policy.systemMessages !== "allow") refused.push(id);
-        else if (isReserved(id)) misnamed.push(id);
+        else if (isRunMade(id)) misnamed.push(id);
         else news.push(message);
         break;
       case "assistant":
@@ -99,7 +98,7 @@ export function hear(messages: readonly Message[], thread: HeardThread, policy: 
         break;
       case "tool":
         // A result of a call that is not imported answers a call of ours, which has one by now or waits for it, or none at all.
-        if (isReserved(id)) break;
+        if (isRunMade(id)) break;
         if (calls.get(message.toolCallId) === false) {
           calls.set(message.toolCallId, true);
           news.push(message);

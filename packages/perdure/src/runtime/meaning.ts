@@ -143,7 +143,7 @@ interface Replies {
 /** The answers that take effect; refused as a whole when one of them may not. */
 function readReplies(
   view: ThreadView,
-  { input, principal, shown, isOurs, mayLand }: MeaningRequest,
+  { input, principal, shown, mayLand }: MeaningRequest,
   hasNews: boolean,
 ): Replies | Refused {
   const open = new Map(
@@ -176,7 +176,7 @@ function readReplies(
   }
   const results: ToolMessage[] = [];
   const held = new Set(shown.map(({ id }) => id));
-  const isTaken = (id: string): boolean => held.has(id) || view.hasMessage(id) || isOurs(id) || isRunMade(id);
+  const isTaken = (id: string): boolean => held.has(id) || view.hasMessage(id) || isRunMade(id);
   for (const message of input.messages.filter(isTool)) {
     const call = open.get(message.toolCallId);
     // The first result counts.

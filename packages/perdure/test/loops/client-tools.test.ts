@@ -47,8 +47,9 @@ function offered(ctx: LoopContext, name: string) {
 }
 
 const go: Message = { id: "u", role: "user", content: "go" };
+/** Under a name that is made of the call's, as front ends do. */
 const result = (toolCallId: string, content: string): Message => ({
-  ...{ id: `of-${toolCallId}`, role: "tool", toolCallId, content },
+  ...{ id: `${toolCallId}-done`, role: "tool", toolCallId, content },
 });
 const pending = (events: readonly AGUIEvent[]): readonly string[] => {
   const last = events.at(-1);
