@@ -9,7 +9,7 @@ import { isConcurrent, type Op, program } from "./random-loops.ts";
 import { screen } from "./screens.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`. */
-const RUNS = Number(env.LOOP_RUNS ?? 40);
+const RUNS = Number(env.LOOP_RUNS ?? 30);
 
 const fates: fc.Arbitrary<Fate[]> = fc.array(
   fc.record({ when: fc.constantFrom("after" as const, "before" as const), commits: fc.integer({ min: 0, max: 40 }) }),

@@ -177,8 +177,8 @@ test("what lanes of a custom loop do side by side counts once, and their timers 
 });
 
 test.each<[string, fc.Arbitrary<TimePlan>, number]>([
-  ["500 random runs", randomTime, 500],
-  ["150 random custom loops", randomLanes, 150],
+  ["250 random runs", randomTime, 250],
+  ["80 random custom loops", randomLanes, 80],
 ])(
   "%s: nothing begins when the time is up, and what can be stopped ends in that millisecond, whoever dies",
   async (_, plans, numRuns) => {

@@ -103,7 +103,7 @@ test("whatever a thread has gone through, pruned or not, in memory or in a file:
         for (const talk of [whole, inMemory, inFile]) await talk.runtime.close();
       }
     }),
-    { numRuns: 60, interruptAfterTimeLimit: 100_000 },
+    { numRuns: 40, interruptAfterTimeLimit: 100_000 },
   );
   // Else texts were kept twice.
   expect(references).toBeGreaterThan(100);
@@ -119,7 +119,7 @@ test("pruning changes nothing that was shown a moment before", async () => {
       expect([await told(talk), await talk.allShown()]).toEqual(before);
       await talk.runtime.close();
     }),
-    { numRuns: 40, interruptAfterTimeLimit: 60_000 },
+    { numRuns: 25, interruptAfterTimeLimit: 60_000 },
   );
 }, 120_000);
 
