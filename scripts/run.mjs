@@ -146,7 +146,7 @@ async function hunt(args) {
   );
   const run = tool("vitest", "vitest", ["run", "--silent", "--reporter=agent", ...properties]);
   for (let seed = first; code === 0 && !isStopping() && seed < first + rounds; seed++) {
-    code = await steps({ [`hunt --seed ${seed}`]: { ...run, env: { PROPERTY_SEED: String(seed) } } });
+    code = await steps({ [`hunt --seed ${seed}`]: { ...run, env: { PROPERTY_SEED: String(seed), PLAY: "all" } } });
   }
   return code;
 }

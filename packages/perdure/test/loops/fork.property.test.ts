@@ -3,13 +3,14 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
 import type { Fate } from "../../src/testing/life.ts";
+import { cases } from "../random-cases.ts";
 import { changes } from "./changed-loops.ts";
 import { done, ForkedLoops, type Gone, Stopped } from "./forking.ts";
 import { isConcurrent, type Op, program } from "./random-loops.ts";
 import { screen } from "./screens.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`. */
-const RUNS = Number(env.LOOP_RUNS ?? 30);
+const RUNS = Number(env.LOOP_RUNS ?? cases(30, 40));
 
 const fates: fc.Arbitrary<Fate[]> = fc.array(
   fc.record({ when: fc.constantFrom("after" as const, "before" as const), commits: fc.integer({ min: 0, max: 40 }) }),

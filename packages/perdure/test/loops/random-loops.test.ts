@@ -9,11 +9,12 @@ import type { Fate } from "../../src/testing/life.ts";
 import { memoryDisk } from "../../src/testing/outside.ts";
 import { type Ended, play, type Story } from "../../src/testing/play.ts";
 import type { ScriptQuestion } from "../../src/testing/script.ts";
+import { cases } from "../random-cases.ts";
 import { client, isConcurrent, Ledger, loopOf, type Op, program } from "./random-loops.ts";
 import { screen } from "./screens.ts";
 
 /** With `LOOP_RUNS=1000` more, or others with `PROPERTY_SEED`; then the first failure is told as it is. */
-const RUNS = Number(env.LOOP_RUNS ?? 500);
+const RUNS = Number(env.LOOP_RUNS ?? cases(500, 1_000));
 /** Programs that are played at once: half of a play's time it waits for an attempt that is to be made again. */
 const AT_ONCE = 4;
 

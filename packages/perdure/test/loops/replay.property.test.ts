@@ -4,12 +4,13 @@ import { replay } from "perdure/testing";
 import { expect, test } from "vitest";
 import type { RunFixture } from "../../src/log/fixture.ts";
 import type { Fate } from "../../src/testing/life.ts";
+import { cases } from "../random-cases.ts";
 import { changes } from "./changed-loops.ts";
 import { ForkedLoops } from "./forking.ts";
 import { Ledger, loopOf, type Op, program } from "./random-loops.ts";
 
 /** With `LOOP_RUNS` more, or others with `PROPERTY_SEED`. */
-const RUNS = Number(env.LOOP_RUNS ?? 45);
+const RUNS = Number(env.LOOP_RUNS ?? cases(45, 60));
 
 const fates: fc.Arbitrary<Fate[]> = fc.array(
   fc.record({ when: fc.constantFrom("after" as const, "before" as const), commits: fc.integer({ min: 0, max: 40 }) }),

@@ -1,9 +1,11 @@
 /** How long a run may be active. The clock is the test's own: it stands still until all that can happen has, and jumps to the next timer. */
+
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
 import { type Agent, agent, type LanguageModel, tool } from "../../src/index.ts";
 import type { Json } from "../../src/protocol/json.ts";
+import { cases } from "../random-cases.ts";
 import { streamOf } from "./budget-ledger.ts";
 import { Met } from "./budget-property.ts";
 import { converse } from "./hand-written-loop.ts";
@@ -177,8 +179,8 @@ test("what lanes of a custom loop do side by side counts once, and their timers 
 });
 
 test.each<[string, fc.Arbitrary<TimePlan>, number]>([
-  ["250 random runs", randomTime, 250],
-  ["80 random custom loops", randomLanes, 80],
+  ["random runs", randomTime, cases(250, 500)],
+  ["random custom loops", randomLanes, cases(80, 150)],
 ])(
   "%s: nothing begins when the time is up, and what can be stopped ends in that millisecond, whoever dies",
   async (_, plans, numRuns) => {

@@ -13,6 +13,7 @@ import type { Uid } from "../../src/protocol/words.ts";
 import { memory } from "../../src/store/memory.ts";
 import { sqlite } from "../../src/store/sqlite.ts";
 import type { EventStore } from "../../src/store/store.ts";
+import { cases } from "../random-cases.ts";
 import { asking, saying } from "./asking.ts";
 import { conversation, modelConversation, Talk, type Turn } from "./conversations.ts";
 
@@ -103,7 +104,7 @@ test("whatever a thread has gone through, pruned or not, in memory or in a file:
         for (const talk of [whole, inMemory, inFile]) await talk.runtime.close();
       }
     }),
-    { numRuns: 40, interruptAfterTimeLimit: 100_000 },
+    { numRuns: cases(40, 60), interruptAfterTimeLimit: 100_000 },
   );
   // Else texts were kept twice.
   expect(references).toBeGreaterThan(100);
@@ -119,7 +120,7 @@ test("pruning changes nothing that was shown a moment before", async () => {
       expect([await told(talk), await talk.allShown()]).toEqual(before);
       await talk.runtime.close();
     }),
-    { numRuns: 25, interruptAfterTimeLimit: 60_000 },
+    { numRuns: cases(25, 40), interruptAfterTimeLimit: 60_000 },
   );
 }, 120_000);
 
