@@ -350,7 +350,8 @@ export class Folding {
       const after = afterShowing(owner, event, wire, held);
       if (after !== owner) this.#running.set(after.attempt.path, after);
     }
-    now.wire = this.#isServed(frame, owner) ? withServed(verified, event) : verified;
+    const call = begunCall(event);
+    now.wire = call !== undefined && this.#isServed(frame, owner) ? withServerCall(verified, call) : verified;
     now.held = held.after(event);
     if ("ref" in frame && frame.ref.of === "CHILD") {
       this.#children.set(frame.ref.uid, afterChild(this.#children.get(frame.ref.uid), frame.ref.to, event));
@@ -417,9 +418,8 @@ export class Folding {
   }
 }
 
-function withServed(wire: Wire, event: AGUIEvent): Wire {
-  const isCall = event.type === "TOOL_CALL_START" || event.type === "TOOL_CALL_CHUNK";
-  return isCall && event.toolCallId !== undefined ? withServerCall(wire, event.toolCallId) : wire;
+function begunCall(event: AGUIEvent): string | undefined {
+  return event.type === "TOOL_CALL_START" || event.type === "TOOL_CALL_CHUNK" ? event.toolCallId : undefined;
 }
 
 /** The attempts with what became of the last one. */

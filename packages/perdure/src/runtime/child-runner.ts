@@ -41,8 +41,6 @@ export interface ChildStep {
   readonly name: string;
   /** Of the call that it is, as on the wire; undefined where it is no call that clients are shown. */
   readonly id?: string | undefined;
-  /** Nobody waits for its result any more. */
-  readonly isLost?: true | undefined;
 }
 
 /** How a child begins. */
@@ -148,7 +146,7 @@ export class ChildRunner {
     const { store } = this.#options;
     const session = this.#session;
     const { uid, log } = child;
-    const isOver = session.state.cancelled || step.isLost === true || this.#lost.has(step.path);
+    const isOver = session.state.cancelled || this.#lost.has(step.path);
     if (isOver) {
       const kind = session.state.abandoned ? "abandon" : "cancel";
       if (child.told !== kind) await store.put(uid, session.state.run.uid, { kind });
