@@ -157,7 +157,7 @@ export function operationsOf(
     const { name } = definition;
     const given = (): Json => toJson(input, `input of tool \`${name}\``);
     if (!("call" in definition || "callJson" in definition)) {
-      if (ctx.clientTool(name) === undefined) throw new TypeError(NO_TOOL);
+      if (ctx.clientTool(name) === undefined) throw new TypeError(noTool(name, ctx.clientTools));
       return ofClient({ name, input: given() });
     }
     const tool = host.toolOf(definition as ToolDefinition | DynTool);
@@ -320,8 +320,14 @@ interface MadeCall {
 /** The calls that code got from its models. */
 const modelCalls = new WeakMap<object, MadeCall>();
 
-const NO_TOOL =
-  "ctx.call() takes a tool and its input, one of ctx.clientTools and its input, or a call of a turn that ctx.model() returned";
+function noTool(name: unknown, offered: readonly ClientTool[]): string {
+  const names = offered.map((tool) => tool.name).join(", ") || "none";
+  const what =
+    typeof name === "string"
+      ? `"${name}" is neither a tool of tool() nor one that the client offers (${names})`
+      : "that is none";
+  return `ctx.call() takes a tool and its input, or a call of a turn that ctx.model() returned: ${what}; look with ctx.clientTool(name) before you call a tool of the client's`;
+}
 
 type OnceBody = (attempt: ToolContext<never, string>) => unknown;
 
