@@ -193,6 +193,16 @@ it("code calls one itself: it is shown, and the code goes on with what the clien
   expect(resultIn(second)).toBe("in Lisbon");
 });
 
+it("what was offered when the code began is asked for, also when a later request offers nothing", async () => {
+  const client = clientOf(async (ctx) => [
+    await ctx.call(offered(ctx, "place"), {}),
+    await ctx.call(offered(ctx, "pick"), {}),
+  ]);
+  const [first] = pending(await client.send([go]));
+  const [second] = pending(await client.send([result(first ?? "", "Lisbon")], []));
+  expect(resultIn(await client.send([result(second ?? "", "the first")], []))).toEqual(["Lisbon", "the first"]);
+});
+
 it("what the client says of its failure is a failure: for code, and for a model", async () => {
   const model = scriptedModel([{ calls: [{ name: "pick", input: {} }] }]);
   const client = clientOf(async (ctx) => {
