@@ -7,9 +7,9 @@
  */
 import { setMaxListeners } from "node:events";
 import { uuidv7 } from "uuidv7";
-import type { LegRequest, NewEntry } from "../log/entries.ts";
+import { entryAt, type LegRequest, type NewEntry } from "../log/entries.ts";
 import type { RunFixture } from "../log/fixture.ts";
-import type { RunState } from "../log/fold.ts";
+import { Folding, type Rendered, type RunState } from "../log/fold.ts";
 import { PerdureError } from "../protocol/errors.ts";
 import type { Message, RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
@@ -33,7 +33,7 @@ import { type RaiseProblem, raiseProblem } from "./raise.ts";
 import { RunningWrites } from "./running-writes.ts";
 import { startingState } from "./starting-state.ts";
 import { SuspectTurn } from "./suspects.ts";
-import { Threads } from "./threads.ts";
+import { type LoadedRun, Threads } from "./threads.ts";
 
 /** A run as error reports name it. */
 export interface ReportedRun {
@@ -80,9 +80,15 @@ const DRAIN_GRACE = 5_000;
 /** How long drivers may take to write down that they gave up. Milliseconds. */
 const LAST_WORDS = 1_000;
 
-/** What came of a request. `rested`: its run as it was before, where nothing has been added since but the request. */
+/** What came of a request. */
 export interface PostedRun extends Posted {
-  readonly rested?: RunState;
+  readonly known?: KnownRun | undefined;
+}
+
+/** A run where a request has left it, known without a look at its log: one that it has begun, or that rested before it. */
+interface KnownRun extends LoadedRun {
+  /** What the request has added to it that is shown. */
+  readonly shown: readonly Rendered[];
 }
 
 export class Engine {
@@ -221,9 +227,9 @@ export class Engine {
       if (posted.meaning.is === "leg" || posted.meaning.is === "queue") brought = posted.meaning.request.messages;
       for (const what of agent.loop?.unusable(brought) ?? []) note(what);
       if (posted.lease === null) return posted;
-      const rested = posted.meaning.is === "leg" ? loaded : undefined;
-      this.#driving.drive({ lease: posted.lease, leasedAt, loaded: rested });
-      return { ...posted, ...(rested && { rested: rested.state }) };
+      const known = posted.meaning.is === "run" ? begun(posted, posted.meaning.first, loaded) : rested(loaded);
+      this.#driving.drive({ lease: posted.lease, leasedAt, loaded: known });
+      return { ...posted, known };
     }
   }
 
@@ -448,6 +454,23 @@ export class Engine {
       return how;
     });
   }
+}
+
+/** A run that has just been begun behind the thread's last one. */
+function begun({ run }: Posted, first: readonly NewEntry[], last: LoadedRun | undefined): KnownRun | undefined {
+  if (run === null) return undefined;
+  const before = last === undefined ? [] : [...last.before, last.state];
+  const folding = new Folding(last?.state);
+  const shown = first.flatMap((entry, seq) => {
+    const event = folding.add(entryAt(entry, seq, run.createdAt));
+    return event === undefined ? [] : [{ seq, event }];
+  });
+  return { state: folding.state, before, shown };
+}
+
+/** A run to which nothing was added but what waits in its inbox. */
+function rested(loaded: LoadedRun | undefined): KnownRun | undefined {
+  return loaded && { ...loaded, shown: [] };
 }
 
 /** With what the ids begin that a run, or one of its children, has made. */

@@ -35,7 +35,18 @@ export interface FeedReader {
 /** A feed that was joined: the run where what the reader gets begins. */
 export interface Joined {
   readonly run: RunState;
+  /** What the run has shown since it was as it is known, where the feed begins with that. */
+  readonly shown: readonly Shown[] | undefined;
   readonly leave: () => void;
+}
+
+/** Has what is read while somebody joins. Whatever fails then fails the joining. */
+class Gathering implements FeedReader {
+  readonly shown: Shown[] = [];
+  put(shown: readonly Shown[]): void {
+    for (const one of shown) this.shown.push(one);
+  }
+  fail(): void {}
 }
 
 export class Feed {
@@ -60,15 +71,16 @@ export class Feed {
    * Joins the feed.
    *
    * @param reader - gets each batch of frames that is appended from now on
-   * @param known - the run as it was at the end of a batch: a feed that begins with it brings its first reader all that has come since
+   * @param known - the run as it was at the end of a batch: a feed may begin with it
    * @returns the run as it is, at the end of a batch, and how to leave
    */
   async join(reader: FeedReader, threads: Threads, run: Run, known?: RunState): Promise<Joined> {
+    const sinceKnown = new Gathering();
     const isFirst = this.#folding === undefined && known !== undefined;
     if (isFirst) {
       this.#folding = new Folding(known);
       this.#run = known;
-      this.#readers.add(reader);
+      this.#readers.add(sinceKnown);
     } else {
       const before = (await threads.before(run)).at(-1);
       this.#folding ??= new Folding(before);
@@ -80,17 +92,15 @@ export class Feed {
     };
     try {
       await this.#read();
-    } catch (error) {
-      this.#readers.delete(reader);
+      // A reading that is under way goes to this reader too, and begins where this run ends.
+      const joined = this.#run;
+      if (joined === undefined) throw new LogError(this.#uid, "its stream", "it has no entry");
+      this.#readers.add(reader);
+      return { run: joined, shown: isFirst ? sinceKnown.shown : undefined, leave };
+    } finally {
+      this.#readers.delete(sinceKnown);
       this.#restIfUnread();
-      throw error;
     }
-    if (isFirst) return { run: known, leave };
-    // A reading that is under way goes to this reader too, and begins where this run ends.
-    const joined = this.#run;
-    if (joined === undefined) throw new LogError(this.#uid, "its stream", "it has no entry");
-    this.#readers.add(reader);
-    return { run: joined, leave };
   }
 
   #restIfUnread(): void {

@@ -24,8 +24,8 @@ export interface FollowOptions {
   readonly due?: number;
   /** Only what follows this entry of the run; null: begin with a prelude. */
   readonly after: number | null;
-  /** The run as it was at `after`, where that is known: then it need not be read from its beginning. */
-  readonly known?: RunState;
+  /** The run at `after` or some entries behind it, and what those show, where that is known: then those need not be read. */
+  readonly known?: { readonly state: RunState; readonly shown: readonly Shown[] };
   /** The run id under which the reader of a cursor knows the leg that the cursor is in. */
   readonly knownAs?: string;
   /** Ends the stream at the first terminal event, or when no leg is open and none is due, or only with the run. */
@@ -111,9 +111,9 @@ class Following implements Batches {
 
   /** What was asked for is known: a prelude, or what was missed. */
   async #begin(): Promise<void> {
-    const { as, after, due = as?.leg ?? 0 } = this.options;
+    const { as, after, known, due = as?.leg ?? 0 } = this.options;
     const { feeds, threads } = this.followed;
-    const joined = await feeds.join(this.options.run, this.#mailbox, this.options.known);
+    const joined = await feeds.join(this.options.run, this.#mailbox, known?.state);
     this.#leave = joined.leave;
     if (this.#over.signal.aborted) return joined.leave();
     let { run } = joined;
@@ -123,10 +123,12 @@ class Following implements Batches {
       if (news === undefined) return;
       run = news.run;
     }
-    const missed = after === null ? null : await missedBetween(threads, this.options.run, after, joined.run.head);
+    const read = known?.state.head ?? after;
+    const rest =
+      read === null ? null : (joined.shown ?? (await missedBetween(threads, this.options.run, read, joined.run.head)));
     const connection = new Connection(this.options, run);
     // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
-    this.#first = missed === null ? connection.prelude() : connection.sent(missed);
+    this.#first = rest === null ? connection.prelude() : connection.sent([...(known?.shown ?? []), ...rest]);
     this.#connection = connection;
   }
 

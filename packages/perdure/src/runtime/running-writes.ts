@@ -25,6 +25,8 @@ interface WriteBody {
 
 export class RunningWrites {
   readonly #bodies = new Set<WriteBody>();
+  /** How many there may be before those are looked for that are over: each look then costs each of them little. */
+  #mostBodies = 64;
   readonly #left = new Map<Uid, Map<Path, LeftBehind>>();
   readonly #wakes = new Map<Uid, () => void>();
 
@@ -43,7 +45,7 @@ export class RunningWrites {
   ): void {
     const running: LeftBehind = { is: "running" };
     this.#set(run, path, running);
-    for (const old of this.#bodies) if (old.clearAt <= this.now()) this.#bodies.delete(old);
+    this.#sweep();
     const known: WriteBody = { run, path, clearAt: Number.POSITIVE_INFINITY };
     this.#bodies.add(known);
     const end = (left: LeftBehind): void => {
@@ -60,6 +62,13 @@ export class RunningWrites {
       (error: unknown) =>
         error instanceof InvalidOutput ? end({ is: "landed", output: error.kept, invalid: error }) : ended(),
     );
+  }
+
+  #sweep(): void {
+    if (this.#bodies.size < this.#mostBodies) return;
+    const now = this.now();
+    for (const old of this.#bodies) if (old.clearAt <= now) this.#bodies.delete(old);
+    this.#mostBodies = 64 + 2 * this.#bodies.size;
   }
 
   /** Its outcome is recorded. */

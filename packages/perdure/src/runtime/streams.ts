@@ -61,7 +61,7 @@ export class Streams {
    *
    * @param gone - fires when the connection is
    */
-  async ofPost({ meaning, run, rested }: PostedRun, input: RunAgentInput, gone: AbortSignal): Promise<RunStream> {
+  async ofPost({ meaning, run, known }: PostedRun, input: RunAgentInput, gone: AbortSignal): Promise<RunStream> {
     if (run === null || meaning.is === "refuse") throw new Error("a refused request has no stream");
     const common = { run, until: "terminal", gone } as const;
     const of = (begun: Pick<FollowOptions, "as" | "after" | "known">) => ({
@@ -70,9 +70,9 @@ export class Streams {
     });
     switch (meaning.is) {
       case "run":
-        return of({ as: null, after: -1 });
+        return of({ as: null, after: -1, ...(known && { known }) });
       case "leg": {
-        const own = of({ as: null, after: run.head, ...(rested !== undefined && { known: rested }) });
+        const own = of({ as: null, after: run.head, ...(known && { known }) });
         const waiting = await this.#waitingIn(run);
         // Whoever asked for those may have gone, to answer what this leg goes on with.
         return waiting ? { ...own, batches: this.#turns(run, own.batches, null, gone) } : own;

@@ -39,7 +39,7 @@ export class Threads {
         const entries = await this.entries(uid, -1);
         const state = fold(entries, states.at(-1));
         states.push(state);
-        if (state.finished !== null) this.#keep(uid, state, entries);
+        this.#keep(uid, state, entries);
       }
     }
     return states;
@@ -50,6 +50,8 @@ export class Threads {
    * aside, as one whose rows cannot be read is by the store.
    */
   async load(run: Run): Promise<LoadedRun> {
+    const known = this.#finished.get(run.uid)?.state;
+    if (known?.head === run.head) return { state: known, before: await this.before(run) };
     const { state, before } = await this.read(run);
     return { state, before };
   }
@@ -59,7 +61,9 @@ export class Threads {
     try {
       const before = await this.before(run);
       const entries = await this.entries(run.uid, -1);
-      return { entries, state: fold(entries, before.at(-1)), before };
+      const state = fold(entries, before.at(-1));
+      this.#keep(run.uid, state, entries);
+      return { entries, state, before };
     } catch (error) {
       const broken = brokenLog(run.uid, error);
       if (broken instanceof LogError) await this.store.setAside(run.uid, broken.message);
@@ -108,6 +112,8 @@ export class Threads {
   }
 
   #keep(uid: Uid, state: RunState, entries: readonly Entry[]): void {
+    if (state.finished === null) return;
+    this.#bytes -= this.#finished.get(uid)?.bytes ?? 0;
     const bytes = entries.reduce((sum, entry) => sum + estimateBytes(entry as unknown as Json), 0);
     this.#finished.set(uid, { state, bytes });
     this.#bytes += bytes;

@@ -156,7 +156,7 @@ export class EmbeddedStore implements EventStore {
   #page(uid: Uid, from: number): readonly Entry[] {
     const { rows } = this.engine;
     const run = rows.run(uid);
-    return run === null ? [] : readEntries(rows, run, from, PAGE);
+    return run === null || run.head < from ? [] : readEntries(rows, run, from, PAGE);
   }
 
   watch(topic: Topic, hint: Hint): () => void {

@@ -4,6 +4,7 @@ import type { Path, Uid } from "../protocol/words.ts";
 import type { Blob } from "./blobs.ts";
 import type { Tail } from "./chain.ts";
 import { StoreDamagedError } from "./errors.ts";
+import { KeptRuns } from "./kept-runs.ts";
 import type {
   AliasRow,
   Appending,
@@ -48,10 +49,19 @@ export class SqliteRows implements Rows {
   readonly #blobs: SqliteBlobs;
   /** Where the chains of the runs that were appended to last stand, by the place of their last entry. */
   readonly #tails = new Map<number, { readonly seq: number; readonly tail: Tail }>();
+  /** Of an owner's. */
+  readonly #kept: KeptRuns | null;
 
-  constructor(db: SqliteDatabase) {
+  /** @param isOwner - whether nobody else writes to the file */
+  constructor(db: SqliteDatabase, isOwner: boolean) {
     this.#db = db;
     this.#blobs = new SqliteBlobs(db);
+    this.#kept = isOwner ? new KeptRuns() : null;
+  }
+
+  /** Runs are read from the file again: what a transaction has written is gone, or it is the file that is asked for. */
+  forget(): void {
+    this.#kept?.clear();
   }
 
   threadId({ tenant, subject, agent, thread }: ThreadKey): number | null {
@@ -70,15 +80,25 @@ export class SqliteRows implements Rows {
   }
 
   run(uid: Uid): RunRow | null {
-    return runOrNull(this.#db.get(`SELECT ${RUN} FROM runs WHERE uid = ?`, uid));
+    return this.#kept?.named(uid) ?? this.#run("uid = ?", uid);
   }
 
   runOf(id: number): RunRow | null {
-    return runOrNull(this.#db.get(`SELECT ${RUN} FROM runs WHERE id = ?`, id));
+    return this.#kept?.get(id) ?? this.#run("id = ?", id);
+  }
+
+  #run(where: string, value: SqlValue): RunRow | null {
+    const row = this.#db.get(`SELECT ${RUN} FROM runs WHERE ${where}`, value);
+    return row === null ? null : this.#keep(runRow(row));
+  }
+
+  #keep(run: RunRow): RunRow {
+    return this.#kept?.keep(run) ?? run;
   }
 
   newestRun(threadId: number): RunRow | null {
-    return runOrNull(this.#db.get(`SELECT ${RUN} FROM runs WHERE thread_id = ? ORDER BY id DESC LIMIT 1`, threadId));
+    const row = this.#db.get("SELECT id FROM runs WHERE thread_id = ? ORDER BY id DESC LIMIT 1", threadId);
+    return row === null ? null : this.runOf(numberOf(row, "id"));
   }
 
   childrenOf(uid: Uid): readonly RunRow[] {
@@ -104,7 +124,7 @@ export class SqliteRows implements Rows {
     const names = columns.map(([name]) => name).join(", ");
     const marks = columns.map(() => "?").join(", ");
     const id = this.#db.run(`INSERT INTO runs (${names}) VALUES (${marks})`, ...columns.map(([, value]) => value));
-    return { ...run, id, head: -1, updatedAt: run.createdAt };
+    return this.#keep({ ...run, id, head: -1, updatedAt: run.createdAt });
   }
 
   changeRun(id: number, change: RunChange): void {
@@ -112,17 +132,14 @@ export class SqliteRows implements Rows {
     if (columns.length === 0) return;
     const set = columns.map(([name]) => `${name} = ?`).join(", ");
     this.#db.run(`UPDATE runs SET ${set}, sealed = ${HEAD} WHERE id = ?`, ...columns.map(([, value]) => value), id);
+    this.#kept?.change(id, change);
   }
 
   appending(uid: Uid, epoch: number): Appending | null {
-    const row = this.#db.get(
-      `SELECT id, thread_id, leg, ${HEAD} AS head FROM runs WHERE uid = ? AND epoch = ? AND owner IS NOT NULL AND aside IS NULL`,
-      uid,
-      epoch,
-    );
-    if (row === null) return null;
-    const [id, threadId] = [numberOf(row, "id"), numberOrNull(row, "thread_id")];
-    return { id, uid, threadId, head: numberOf(row, "head"), leg: numberOf(row, "leg") };
+    const run = this.run(uid);
+    if (run === null || run.owner === null || run.epoch !== epoch || run.aside !== null) return null;
+    const { id, threadId, head, leg } = run;
+    return { id, uid, threadId, head, leg };
   }
 
   claimable(now: number): RunRow | null {
@@ -139,6 +156,7 @@ export class SqliteRows implements Rows {
         if (!(error instanceof StoreDamagedError)) throw error;
         // A damaged row at the head of the queue would otherwise keep every run behind it from being claimed.
         this.#db.run("UPDATE runs SET aside = ? WHERE id = ?", error.message, numberOf(row, "id"));
+        this.#kept?.drop(numberOf(row, "id"));
       }
     }
   }
@@ -170,6 +188,7 @@ export class SqliteRows implements Rows {
       "UPDATE runs SET owner = NULL, until = 0 WHERE owner IS NOT NULL AND (?1 IS NULL OR owner = ?1) RETURNING id",
       owner,
     );
+    this.#kept?.clear();
     return rows.length;
   }
 
@@ -199,6 +218,8 @@ export class SqliteRows implements Rows {
       );
     }
     this.#keepTail(runId, rows);
+    const last = rows.at(-1);
+    if (last !== undefined) this.#kept?.grow(runId, last.seq, last.at);
   }
 
   /** What the next append goes on from; read again where a rollback has left it behind or ahead. */
@@ -249,6 +270,7 @@ export class SqliteRows implements Rows {
       .all(`SELECT entry ${frames} AND ${hasBlobs("entry")}`, runId)
       .map((one) => textIn(one, "entry"));
     this.#db.run(`DELETE ${frames}`, runId);
+    this.#kept?.drop(runId);
     return { last: (row && numberOrNull(row, "last")) ?? -1, texts };
   }
 
@@ -472,10 +494,6 @@ function keyOf(text: string | null): KeyName | null {
   if (text === null) return null;
   const [tenant, tool, key]: unknown[] = JSON.parse(text);
   return { tenant: String(tenant), tool: String(tool), key: String(key) };
-}
-
-function runOrNull(row: SqlRow | null): RunRow | null {
-  return row === null ? null : runRow(row);
 }
 
 function runRow(row: SqlRow): RunRow {

@@ -31,7 +31,11 @@ export class SqliteWriter {
   /** How many commits were made. */
   commits = 0;
 
-  constructor(readonly db: SqliteDatabase) {}
+  /** @param rolledBack - told whenever what jobs have written is gone */
+  constructor(
+    readonly db: SqliteDatabase,
+    private readonly rolledBack: () => void,
+  ) {}
 
   transact<T>(work: () => T, pace: Pace): Promise<T> {
     return new Promise<T>((resolve, reject) => {
@@ -67,11 +71,12 @@ export class SqliteWriter {
     this.db.run("BEGIN IMMEDIATE");
     try {
       const keep = this.#attemptEach(jobs);
-      this.db.run(keep ? "COMMIT" : "ROLLBACK");
+      if (keep) this.db.run("COMMIT");
+      else this.#rollBack("ROLLBACK");
       this.commits += 1;
     } catch (error) {
       try {
-        this.db.run("ROLLBACK");
+        this.#rollBack("ROLLBACK");
       } catch {
         // After some errors SQLite has rolled back by itself, and says so by failing here; the first error is the one to tell.
       }
@@ -84,15 +89,20 @@ export class SqliteWriter {
     const keeps = first?.attempt() ?? false;
     if (others.length === 0) return keeps;
     if (!keeps) {
-      this.db.run("ROLLBACK");
+      this.#rollBack("ROLLBACK");
       this.db.run("BEGIN IMMEDIATE");
     }
     for (const job of others) {
       this.db.run("SAVEPOINT job");
-      if (!job.attempt()) this.db.run("ROLLBACK TO job");
+      if (!job.attempt()) this.#rollBack("ROLLBACK TO job");
       this.db.run("RELEASE job");
     }
     return true;
+  }
+
+  #rollBack(sql: "ROLLBACK" | "ROLLBACK TO job"): void {
+    this.rolledBack();
+    this.db.run(sql);
   }
 
   #patience(): number {

@@ -86,6 +86,7 @@ class SqliteEngine implements Engine {
 
   faults(): readonly string[] {
     try {
+      this.#open.rows.forget();
       const rows = this.#open.db.all("PRAGMA integrity_check");
       return rows.map((row) => String(row.integrity_check)).filter((line) => line !== "ok");
     } catch (error) {
@@ -135,7 +136,7 @@ class SqliteEngine implements Engine {
           process.pid,
           this.#clock(),
         );
-        this.#opened = { db, rows: new SqliteRows(db), writer: new SqliteWriter(db), lock };
+        this.#opened = opened(db, lock);
         return former !== null && former.closed_at === null;
       } catch (error) {
         db.close();
@@ -157,7 +158,7 @@ class SqliteEngine implements Engine {
     try {
       const db = new SqliteDatabase(driver, file, { readOnly: !isVisit });
       if (isVisit) db.exec("PRAGMA busy_timeout = 5000; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF");
-      this.#opened = { db, rows: new SqliteRows(db), writer: new SqliteWriter(db), lock };
+      this.#opened = opened(db, lock);
       return false;
     } catch (error) {
       lock?.release();
@@ -172,6 +173,11 @@ class SqliteEngine implements Engine {
       `store ${this.file} has an older schema: open it once to drive, to upgrade it`,
     );
   }
+}
+
+function opened(db: SqliteDatabase, lock: OwnerLock | null): Opened {
+  const rows = new SqliteRows(db, lock !== null);
+  return { db, rows, writer: new SqliteWriter(db, () => rows.forget()), lock };
 }
 
 /** Two names of one file must not mean two locks. */

@@ -154,9 +154,10 @@ describe("the writer", () => {
     const db = new SqliteDatabase(await loadDriver(), place.file);
     migrate(db);
     db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL");
-    const writer = new SqliteWriter(db);
+    const rows = new SqliteRows(db, true);
+    const writer = new SqliteWriter(db, () => rows.forget());
     const store = new EmbeddedStore({
-      rows: new SqliteRows(db),
+      rows,
       open: async () => ({ exclusive: false, formerOwnerDead: false }),
       transact: (work, pace) => writer.transact(work, pace),
       faults: () => [],
