@@ -270,7 +270,6 @@ export class SqliteRows implements Rows {
       .all(`SELECT entry ${frames} AND ${hasBlobs("entry")}`, runId)
       .map((one) => textIn(one, "entry"));
     this.#db.run(`DELETE ${frames}`, runId);
-    this.#kept?.drop(runId);
     return { last: (row && numberOrNull(row, "last")) ?? -1, texts };
   }
 
