@@ -9,6 +9,7 @@ import { newTranscript, reduce } from "../../src/protocol/reduce.ts";
 import { newWire, verify, verifyEnd } from "../../src/protocol/verify.ts";
 import { CLIENT_TOOLS, legalStream } from "../protocol/legal-streams.ts";
 import { quietClient } from "../protocol/published-client.ts";
+import { cases } from "../random-cases.ts";
 import { rejoined, uninterrupted, versions } from "./clients.ts";
 import { type Batch, frame, headsOf, logOf, request, runStarted } from "./entries.ts";
 import { Play, play, reasoningFirst, sameShape, turns } from "./play.ts";
@@ -105,7 +106,7 @@ describe("at every head of a random run with crashes", () => {
           expect(normaliseTranscript(held), `head ${head}`).toEqual(whole);
         }
       }),
-      { numRuns: 40 },
+      { numRuns: cases(20, 40) },
     );
   });
 
@@ -121,7 +122,7 @@ describe("at every head of a random run with crashes", () => {
         const held = await rejoined(version, log, (cut % (head + 1)) - 1, head);
         expect(normaliseTranscript(held)).toEqual(normaliseTranscript(await uninterrupted(version, log)));
       }),
-      { numRuns: 60 },
+      { numRuns: cases(30, 60) },
     );
   });
 });
@@ -155,9 +156,9 @@ describe("at every event of a random legal stream, with subagents in subagents",
           expect(compared(held), `head ${head}`).toEqual(whole);
         }
       }),
-      { numRuns: 100 },
+      { numRuns: cases(50, 100) },
     );
-    expect(subagents).toBeGreaterThan(200);
+    expect(subagents).toBeGreaterThan(cases(100, 200));
   });
 
   test.each(versions.filter((version) => version !== "0.0.45"))(
@@ -172,7 +173,7 @@ describe("at every event of a random legal stream, with subagents in subagents",
           const held = await rejoined(version, log, (cut % (head + 1)) - 1, head);
           expect(compared(held)).toEqual(compared(await uninterrupted(version, log)));
         }),
-        { numRuns: 80 },
+        { numRuns: cases(30, 80) },
       );
     },
   );

@@ -14,7 +14,7 @@ import { client, isConcurrent, Ledger, loopOf, type Op, program } from "./random
 import { screen } from "./screens.ts";
 
 /** With `LOOP_RUNS=1000` more, or others with `PROPERTY_SEED`; then the first failure is told as it is. */
-const RUNS = Number(env.LOOP_RUNS ?? cases(500, 1_000));
+const RUNS = Number(env.LOOP_RUNS ?? cases(300, 1_000));
 /** Programs that are played at once: half of a play's time it waits for an attempt that is to be made again. */
 const AT_ONCE = 4;
 

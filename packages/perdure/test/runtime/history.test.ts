@@ -1,4 +1,5 @@
 /** What a client says of its thread's history, and what is made of it: beside a record of our own, in every prompt, and on its screen. */
+
 import fc from "fast-check";
 import { agent, createRuntime, tool } from "perdure";
 import { type Script, scriptedModel } from "perdure/testing";
@@ -8,6 +9,7 @@ import type { Prompt } from "../../src/agent/model-port.ts";
 import type { Message } from "../../src/protocol/events.ts";
 import { memory } from "../../src/store/memory.ts";
 import { offence } from "../agent/strict-prompt.ts";
+import { cases } from "../random-cases.ts";
 import { asking } from "./asking.ts";
 import { modelConversation, Talk } from "./conversations.ts";
 
@@ -179,10 +181,10 @@ test("whatever a client says of its history: each prompt is one that the stricte
         await talk.runtime.close();
       },
     ),
-    { numRuns: 150, interruptAfterTimeLimit: 100_000 },
+    { numRuns: cases(75, 150), interruptAfterTimeLimit: 100_000 },
   );
-  expect(behind).toBeGreaterThan(100);
-  expect(imported).toBeGreaterThan(20);
+  expect(behind).toBeGreaterThan(cases(50, 100));
+  expect(imported).toBeGreaterThan(cases(10, 20));
 }, 150_000);
 
 /** One thread of an agent with a model, asked in memory. */

@@ -1,4 +1,5 @@
 /** Promise 2, one driver: whatever two or three drivers of one store do between any two of their appends, while leases run out. */
+
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from "vitest";
 import { createRuntimeFrom } from "../../src/http/create-runtime.ts";
@@ -7,6 +8,7 @@ import { essence } from "../../src/log/essence.ts";
 import type { Uid } from "../../src/protocol/words.ts";
 import type { Lease } from "../../src/store/store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
+import { cases } from "../random-cases.ts";
 import { asking, saying } from "./asking.ts";
 import { LEASE, Race, stopTime } from "./race.ts";
 
@@ -19,7 +21,7 @@ afterEach(() => goOn());
 /** How time may pass: within a lease, over its last part, over its end. */
 const SPANS = [1_000, 9_000, 27_500, 31_000];
 const PATIENCE = 1_500;
-const INTERLEAVINGS = 1_000;
+const INTERLEAVINGS = cases(400, 1_000);
 
 /** Plays a race by `picks`, and then in order. */
 async function raced(processes: number, picks: readonly number[]) {

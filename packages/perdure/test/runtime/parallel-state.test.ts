@@ -10,7 +10,7 @@ import { cases } from "../random-cases.ts";
 import { type Board, labelsIn, type Played, type Program, play, program } from "./parallel-programs.ts";
 
 /** `PROGRAMS=4000 npm run t -- packages/perdure/test/runtime/parallel-state.test.ts` plays more. One takes about 15 ms. */
-const PROGRAMS = Number(env.PROGRAMS ?? cases(1_500, 4_000));
+const PROGRAMS = Number(env.PROGRAMS ?? cases(1_000, 4_000));
 
 /** A client: it applies the STATE frames with the stock client's own applier. */
 class Client {

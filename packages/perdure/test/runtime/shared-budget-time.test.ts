@@ -1,10 +1,12 @@
 /** How long a run and all below it may be active, together. */
+
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
 import { agentTool } from "../../src/agent/agent-tool.ts";
 import { type Agent, agent, type LanguageModel, tool } from "../../src/index.ts";
 import type { Json } from "../../src/protocol/json.ts";
+import { cases } from "../random-cases.ts";
 import { streamOf } from "./budget-ledger.ts";
 import { Met } from "./budget-property.ts";
 import { converse } from "./hand-written-loop.ts";
@@ -111,8 +113,8 @@ test("agents that work side by side share the time, and none begins or goes on w
 });
 
 test.each<[string, fc.Arbitrary<TreeInTime>, number]>([
-  ["100 random trees", randomTree(0, 0), 100],
-  ["60 random trees with code of their own", randomTree(1, NAMES.length), 60],
+  ["random trees", randomTree(0, 0), cases(50, 100)],
+  ["random trees with code of their own", randomTree(1, NAMES.length), cases(30, 60)],
 ])(
   "%s: their times together stay within the root's, whoever dies",
   async (_, trees, numRuns) => {

@@ -1,10 +1,12 @@
 /** One budget for a run and all below it, agents of the built-in loop and with code of their own. */
+
 import fc from "fast-check";
 import { describe, expect, it, test } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
 import { fold } from "../../src/log/fold.ts";
 import { spentBy } from "../../src/log/spent.ts";
 import type { Agent, BodyAgent, LoopModels } from "../../src/runtime/agent-definition.ts";
+import { cases } from "../random-cases.ts";
 import { behindOverruns, hurried, limitsAsked, Met, playedUnder } from "./budget-property.ts";
 import { type SharedPlan, sharedPlan, treeUnder } from "./shared-budget-plays.ts";
 import type { World } from "./world.ts";
@@ -66,7 +68,9 @@ function behindStop(log: readonly Entry[]): readonly string[] {
   return at < 0 ? [] : log.slice(at).flatMap((entry) => (entry.kind === "step.attempt" ? [entry.path] : []));
 }
 
-test("200 random trees: their steps, calls, tokens and dollars together stay within the root's budget, whoever dies", async () => {
+const RUNS = cases(80, 200);
+
+test("random trees: their steps, calls, tokens and dollars together stay within the root's budget, whoever dies", async () => {
   const met = new Met();
   await fc.assert(
     fc.asyncProperty(sharedPlan("model"), async (plan) => {
@@ -76,16 +80,19 @@ test("200 random trees: their steps, calls, tokens and dollars together stay wit
       );
       met.add("side by side", allotted.length);
     }),
-    { numRuns: 200 },
+    { numRuns: RUNS },
   );
-  met.expectAtLeast({
-    ...{ deaths: 40, children: 100, "two deep": 20, "side by side": 20, questions: 80, "questions of children": 30 },
-    ...{ stops: 20, summaries: 50, over: 10, dies: 10, steps: 5, calls: 5, tokens: 5, usd: 5 },
-  });
+  met.expectAtLeast(
+    {
+      ...{ deaths: 40, children: 100, "two deep": 20, "side by side": 20, questions: 80, "questions of children": 30 },
+      ...{ stops: 20, summaries: 50, over: 10, dies: 10, steps: 5, calls: 5, tokens: 5, usd: 5 },
+    },
+    RUNS / 200,
+  );
 }, 600_000);
 
 describe("a custom loop", () => {
-  it("stays within its budget in 200 random runs, with all that its lanes do side by side and its sub-agents, and ends as its code wants when it is stopped", async () => {
+  it("stays within its budget in random runs, with all that its lanes do side by side and its sub-agents, and ends as its code wants when it is stopped", async () => {
     const met = new Met();
     await fc.assert(
       fc.asyncProperty(sharedPlan("code", "lanes"), async (plan) => {
@@ -108,21 +115,17 @@ describe("a custom loop", () => {
         met.add(plan.catches ? "ends well" : "fails");
         expect(books.answered.size).toBeGreaterThan(0);
       }),
-      { numRuns: 200 },
+      { numRuns: RUNS },
     );
-    met.expectAtLeast({
-      ...{ deaths: 40, children: 100, "children with code": 50, "two deep": 10, lanes: 50, questions: 80 },
-      ...{ "questions of children": 20, stops: 20, "stops of the root": 10, "ends well": 5, fails: 5 },
-      ...{
-        over: 10,
-        under: 10,
-        dies: 10,
-        "asks for tokens": 5,
-        "asks for usd": 5,
-        "asks for steps": 5,
-        "asks for calls": 5,
+    met.expectAtLeast(
+      {
+        ...{ deaths: 40, children: 100, "children with code": 50, "two deep": 10, lanes: 50, questions: 80 },
+        ...{ "questions of children": 20, stops: 20, "stops of the root": 10, "ends well": 5, fails: 5 },
+        ...{ over: 10, under: 10, dies: 10 },
+        ...{ "asks for tokens": 5, "asks for usd": 5, "asks for steps": 5, "asks for calls": 5 },
       },
-    });
+      RUNS / 200,
+    );
   }, 600_000);
 
   it("that reserves nothing for what its models are asked is found out", async () => {
