@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import process from "node:process";
+import { setTimeout as sleep } from "node:timers/promises";
 import { agent, createRuntime, type EventStore, type LanguageModel, serve } from "perdure";
 import { collectGarbage } from "./harness.ts";
 import { type Load, type Loaded, stamp } from "./streams-load.ts";
@@ -11,6 +12,9 @@ import { type Load, type Loaded, stamp } from "./streams-load.ts";
 const EVERY_MS = 100;
 const SETTLE_MS = 1_500;
 const MEASURE_MS = 4_000;
+/** A server that has not got this far by then does not keep up. */
+const LONGEST_MS = 45_000;
+const NEVER = Number.POSITIVE_INFINITY;
 
 export interface Served {
   readonly url: string;
@@ -95,7 +99,7 @@ function talk(parts: ReadableStreamDefaultController<object>, isOver: () => bool
 }
 
 export interface Latency {
-  /** Milliseconds. */
+  /** Milliseconds. All are infinite where the server does not keep up. */
   readonly p50: number;
   readonly p99: number;
   /** What the server holds for each stream, after a collection. KiB. */
@@ -108,11 +112,15 @@ export async function measured(start: () => Promise<Served>, streams: number): P
   const before = heldBytes();
   const readers = fork(new URL("./streams-load.ts", import.meta.url));
   readers.send({ url: served.url, streams, settle: SETTLE_MS, measure: MEASURE_MS } satisfies Load);
-  const [{ ages }] = (await once(readers, "message")) as [Loaded];
+  const loaded = await Promise.race([
+    once(readers, "message").then(([message]) => message as Loaded),
+    sleep(LONGEST_MS, undefined, { ref: false }),
+  ]);
   const held = (heldBytes() - before) / streams / 1024;
   readers.kill();
   await served.close();
-  const sorted = ages.toSorted((a, b) => a - b);
+  if (loaded === undefined) return { p50: NEVER, p99: NEVER, held: NEVER };
+  const sorted = loaded.ages.toSorted((a, b) => a - b);
   const at = (share: number): number => (sorted[Math.floor(share * sorted.length)] ?? Number.NaN) / 1000;
   return { p50: at(0.5), p99: at(0.99), held };
 }
