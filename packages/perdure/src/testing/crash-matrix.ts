@@ -39,6 +39,11 @@ export interface CrashMatrixOptions<W = undefined> {
    * play may last at all. Milliseconds; default 5,000.
    */
   readonly patience?: number;
+  /**
+   * How many plays go on at once. More than one saves time where bodies wait, for example for a back-off, and needs a `world` that shares nothing
+   * with any other. Default 1.
+   */
+  readonly concurrency?: number;
   /** Called after each play. `total` grows with `deaths`. */
   readonly onProgress?: (progress: { readonly done: number; readonly total: number }) => void;
 }
@@ -103,7 +108,13 @@ export async function crashMatrix<W = undefined>(
   return await matrixOf(story, options);
 }
 
-type Choice = Pick<CrashMatrixOptions, "cuts" | "limit" | "deaths" | "onProgress">;
+type Choice = Pick<CrashMatrixOptions, "cuts" | "limit" | "deaths" | "concurrency" | "onProgress">;
+
+/** What came of a play, and how many commits its last process made. */
+interface Outcome {
+  readonly played: Played;
+  readonly commits: number;
+}
 
 /** {@link crashMatrix} of a story. */
 export async function matrixOf<W>(story: Story<W>, choice: Choice = {}): Promise<CrashReport> {
@@ -114,6 +125,7 @@ class Matrix<W> {
   readonly #story: Story<W>;
   readonly #choice: Choice;
   readonly #played: Played[] = [];
+  #done = 0;
   #stuck = 0;
   #total = 2;
   #skipped = 0;
@@ -162,18 +174,40 @@ class Matrix<W> {
       left -= chosen.length;
       this.#total += chosen.length;
       this.#skipped += due.length - chosen.length;
-      const next: (readonly Fate[])[] = [];
+      const outcomes = await this.#playEach(reference, chosen);
+      due = [];
       for (const [i, fates] of chosen.entries()) {
-        if (this.#stuck >= STUCK_ENOUGH) {
-          this.#skipped += chosen.length - i;
-          return;
+        const outcome = outcomes[i];
+        if (outcome === undefined) {
+          this.#skipped += 1;
+          continue;
         }
-        const commits = await this.#play(reference, fates);
-        for (let nth = 1; depth < deaths && nth <= commits; nth++)
-          next.push([...fates, { when: "after", commits: nth }]);
+        this.#played.push(outcome.played);
+        for (let nth = 1; depth < deaths && nth <= outcome.commits; nth++)
+          due.push([...fates, { when: "after", commits: nth }]);
       }
-      due = next;
+      if (this.#stuck >= STUCK_ENOUGH) return;
     }
+  }
+
+  /** @returns what came of each, in their order; nothing of those that were not played any more */
+  async #playEach(reference: Ended, chosen: readonly (readonly Fate[])[]): Promise<readonly (Outcome | undefined)[]> {
+    const outcomes: (Outcome | undefined)[] = chosen.map(() => undefined);
+    const left = chosen.entries();
+    const playing = Array.from({ length: this.#choice.concurrency ?? 1 }, async () => {
+      try {
+        for (const [i, fates] of left) {
+          outcomes[i] = await this.#play(reference, fates);
+          this.#tell();
+          if (this.#stuck >= STUCK_ENOUGH) return;
+        }
+      } catch (error) {
+        for (const _ of left); // nothing more is begun
+        throw error;
+      }
+    });
+    for (const ended of await Promise.allSettled(playing)) if (ended.status === "rejected") throw ended.reason;
+    return outcomes;
   }
 
   #firstCuts(reference: Ended): (readonly Fate[])[] {
@@ -193,28 +227,31 @@ class Matrix<W> {
     return [...appends, ...places].map((fate) => [fate]);
   }
 
-  /** @returns how many commits the last process made */
-  async #play(reference: Ended, fates: readonly Fate[]): Promise<number> {
+  async #play(reference: Ended, fates: readonly Fate[]): Promise<Outcome> {
     try {
       const ended = await play(this.#story, fates);
       const differences = differencesOf(reference, ended);
-      this.#note({
-        cut: cutOf(ended.deaths, stepNames(ended)),
-        differences,
-        gaveUp: givenUp(ended) > givenUp(reference),
-      });
-      return ended.commits.length;
+      const cut = cutOf(ended.deaths, stepNames(ended));
+      return {
+        played: { cut, differences, gaveUp: givenUp(ended) > givenUp(reference) },
+        commits: ended.commits.length,
+      };
     } catch (error) {
       if (!(error instanceof PlayStuckError)) throw error;
       this.#stuck += 1;
-      this.#note({ cut: cutOf(error.deaths, stepNames(reference)), differences: [noEnd(error)], gaveUp: false });
-      return 0;
+      const cut = cutOf(error.deaths, stepNames(reference));
+      return { played: { cut, differences: [noEnd(error)], gaveUp: false }, commits: 0 };
     }
   }
 
   #note(...played: readonly Played[]): void {
     this.#played.push(...played);
-    this.#choice.onProgress?.({ done: this.#played.length, total: this.#total });
+    this.#tell(played.length);
+  }
+
+  #tell(done = 1): void {
+    this.#done += done;
+    this.#choice.onProgress?.({ done: this.#done, total: this.#total });
   }
 }
 

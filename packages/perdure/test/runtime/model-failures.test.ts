@@ -133,7 +133,8 @@ describe.each([passing, falling])("$name", (story) => {
   });
 
   test("so it does when its process dies at any commit or in any call of a model, and nobody is asked earlier or more often", async () => {
-    const report = await matrixOf(staged(story));
+    // They wait, in earnest, for most of their time.
+    const report = await matrixOf(staged(story), { concurrency: 8 });
     expect(report.findings, report.table()).toEqual([]);
     expect(report.cuts).toBeGreaterThan(50);
   });

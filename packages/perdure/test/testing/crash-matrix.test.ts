@@ -190,6 +190,18 @@ describe("an agent that keeps its promises", () => {
     expect(report.skipped).toBeGreaterThan(0);
   });
 
+  test("several plays at once find what one after another does, and say it in the same order", async () => {
+    const careless = (service: Service) =>
+      desk([{ ...mail(service), effect: "read" }], [calls(["mail", { to: "bob" }]), done]);
+    const [one, four] = [
+      await crashMatrix(careless, { ...served, deaths: 2, limit: 12 }),
+      await crashMatrix(careless, { ...served, deaths: 2, limit: 12, concurrency: 4 }),
+    ];
+    expect(one.findings).not.toEqual([]);
+    expect(four.findings).toEqual(one.findings);
+    expect([four.cuts, four.skipped]).toEqual([one.cuts, one.skipped]);
+  });
+
   test("waits for times are no waits: back-off, and a write that may still land", async () => {
     const report = await crashMatrix((service: Service) => {
       let isDown = true;
