@@ -52,8 +52,8 @@ export const breaks: Readonly<Record<string, Break>> = {
     replacements: [
       {
         file: "runtime/follow.ts",
-        old: "after === null ? null : await missedBetween(threads, this.options.run, after, joined.run.head);",
-        new: "await missedBetween(threads, this.options.run, after ?? -1, joined.run.head);",
+        old: "read === null ? null : await missedBetween(threads, this.options.run, read, head)",
+        new: "await missedBetween(threads, this.options.run, read ?? -1, head)",
       },
     ],
   },

@@ -124,8 +124,8 @@ class Following implements Batches {
       run = news.run;
     }
     const read = known?.state.head ?? after;
-    const rest =
-      read === null ? null : (joined.shown ?? (await missedBetween(threads, this.options.run, read, joined.run.head)));
+    const head = joined.run.head;
+    const rest = joined.shown ?? (read === null ? null : await missedBetween(threads, this.options.run, read, head));
     const connection = new Connection(this.options, run);
     // Also when nothing was missed: it tells whoever waits for the stream to begin that it has.
     this.#first = rest === null ? connection.prelude() : connection.sent([...(known?.shown ?? []), ...rest]);
