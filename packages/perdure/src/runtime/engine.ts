@@ -3,7 +3,7 @@
  *
  * N1. Opening recovers: every run that was being driven when the former owner died goes on at once.
  * N2. A request is one transaction: what it means, its answers, its alias and its lease or wake-up.
- * N3. A run that waits holds neither a lease nor memory.
+ * N3. A run that waits holds neither a lease nor memory, but for the few that are kept folded.
  */
 import { setMaxListeners } from "node:events";
 import { uuidv7 } from "uuidv7";

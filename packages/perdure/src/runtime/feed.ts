@@ -52,6 +52,7 @@ class Gathering implements FeedReader {
 export class Feed {
   readonly #readers = new Set<FeedReader>();
   readonly #store: EventStore;
+  readonly #threads: Threads;
   readonly #uid: Uid;
   readonly #onIdle: () => void;
   #folding: Folding | undefined;
@@ -61,8 +62,9 @@ export class Feed {
   /** The run at the end of what was read last. */
   #run: RunState | undefined;
 
-  constructor(store: EventStore, uid: Uid, onIdle: () => void) {
+  constructor(store: EventStore, threads: Threads, uid: Uid, onIdle: () => void) {
     this.#store = store;
+    this.#threads = threads;
     this.#uid = uid;
     this.#onIdle = onIdle;
   }
@@ -74,7 +76,7 @@ export class Feed {
    * @param known - the run as it was at the end of a batch: a feed may begin with it
    * @returns the run as it is, at the end of a batch, and how to leave
    */
-  async join(reader: FeedReader, threads: Threads, run: Run, known?: RunState): Promise<Joined> {
+  async join(reader: FeedReader, run: Run, known?: RunState): Promise<Joined> {
     const sinceKnown = new Gathering();
     const isFirst = this.#folding === undefined && known !== undefined;
     if (isFirst) {
@@ -82,7 +84,7 @@ export class Feed {
       this.#run = known;
       this.#readers.add(sinceKnown);
     } else {
-      const before = (await threads.before(run)).at(-1);
+      const before = (await this.#threads.before(run)).at(-1);
       this.#folding ??= new Folding(before);
     }
     this.#unwatch ??= this.#store.watch({ run: this.#uid }, (appended) => this.#hear(appended));
@@ -105,6 +107,7 @@ export class Feed {
 
   #restIfUnread(): void {
     if (this.#readers.size > 0) return;
+    if (this.#run !== undefined) this.#threads.keep(this.#run);
     this.#unwatch?.();
     this.#unwatch = undefined;
     this.#onIdle();
@@ -195,7 +198,7 @@ export class Feeds {
     const { uid } = run;
     let feed = this.#feeds.get(uid);
     if (feed === undefined) {
-      const made = new Feed(this.store, uid, () => {
+      const made = new Feed(this.store, this.threads, uid, () => {
         if (this.#feeds.get(uid) !== made) return;
         this.#feeds.delete(uid);
         this.onUnread(uid);
@@ -203,6 +206,6 @@ export class Feeds {
       feed = made;
       this.#feeds.set(uid, feed);
     }
-    return await feed.join(reader, this.threads, run, known);
+    return await feed.join(reader, run, known);
   }
 }

@@ -6,8 +6,8 @@ import { estimateBytes } from "../protocol/size.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
 
-/** How many finished runs are kept folded, and about how many bytes of their logs. */
-const KEPT = 256;
+/** How many runs are kept folded, and about how many bytes of what they hold. */
+const KEPT = 128;
 const KEPT_BYTES = 16 * 1024 * 1024;
 
 /** A run, and the thread before it. */
@@ -16,9 +16,9 @@ export interface LoadedRun {
   readonly before: readonly RunState[];
 }
 
-/** The finished runs of threads, folded. They never change, so what was read once is kept for a while. */
+/** The runs of threads, folded. Those that rest are kept for a while: whoever goes on with one need not read its log again. */
 export class Threads {
-  readonly #finished = new Map<Uid, { readonly state: RunState; readonly bytes: number }>();
+  readonly #kept = new Map<Uid, { readonly state: RunState; readonly bytes: number }>();
   #bytes = 0;
 
   constructor(private readonly store: EventStore) {}
@@ -32,17 +32,18 @@ export class Threads {
     const earlier = (await this.#runsOf({ ...run, thread })).filter((other) => other.turn < turn);
     const first = earlier[0] ?? run;
     const states: RunState[] = first.turn > 1 ? [...(await this.#leftBy(first.uid))] : [];
-    for (const { uid } of earlier) {
-      const known = this.#finished.get(uid)?.state;
-      if (known !== undefined) states.push(known);
-      else {
-        const entries = await this.entries(uid, -1);
-        const state = fold(entries, states.at(-1));
-        states.push(state);
-        this.#keep(uid, state, entries);
-      }
+    for (const other of earlier) {
+      const state = this.#known(other) ?? fold(await this.entries(other.uid, -1), states.at(-1));
+      states.push(state);
+      this.keep(state);
     }
     return states;
+  }
+
+  /** A run as it was, if nothing has been added since. */
+  #known({ uid, head }: Pick<Run, "uid" | "head">): RunState | undefined {
+    const state = this.#kept.get(uid)?.state;
+    return state?.head === head ? state : undefined;
   }
 
   /**
@@ -50,8 +51,8 @@ export class Threads {
    * aside, as one whose rows cannot be read is by the store.
    */
   async load(run: Run): Promise<LoadedRun> {
-    const known = this.#finished.get(run.uid)?.state;
-    if (known?.head === run.head) return { state: known, before: await this.before(run) };
+    const known = this.#known(run);
+    if (known !== undefined) return { state: known, before: await this.before(run) };
     const { state, before } = await this.read(run);
     return { state, before };
   }
@@ -62,7 +63,7 @@ export class Threads {
       const before = await this.before(run);
       const entries = await this.entries(run.uid, -1);
       const state = fold(entries, before.at(-1));
-      this.#keep(run.uid, state, entries);
+      this.keep(state);
       return { entries, state, before };
     } catch (error) {
       const broken = brokenLog(run.uid, error);
@@ -79,7 +80,7 @@ export class Threads {
 
   /** What came before the run from which `fork` was made. */
   async #leftBy(fork: Uid): Promise<readonly RunState[]> {
-    const from = this.#finished.get(fork)?.state.run.forkedFrom ?? (await this.#forkedFrom(fork));
+    const from = this.#kept.get(fork)?.state.run.forkedFrom ?? (await this.#forkedFrom(fork));
     const source = from === undefined ? null : await this.store.run(from.uid);
     return source === null ? [] : await this.before(source);
   }
@@ -111,16 +112,28 @@ export class Threads {
     return runs.sort((a, b) => a.turn - b.turn);
   }
 
-  #keep(uid: Uid, state: RunState, entries: readonly Entry[]): void {
-    if (state.finished === null) return;
-    this.#bytes -= this.#finished.get(uid)?.bytes ?? 0;
-    const bytes = entries.reduce((sum, entry) => sum + estimateBytes(entry as unknown as Json), 0);
-    this.#finished.set(uid, { state, bytes });
+  /** Keeps a run with everything that is committed, if it rests. */
+  keep(state: RunState): void {
+    const { uid } = state.run;
+    if (state.leg !== null || this.#kept.get(uid)?.state === state) return;
+    this.#drop(uid);
+    const bytes = bytesOf(state);
+    this.#kept.set(uid, { state, bytes });
     this.#bytes += bytes;
-    for (const [oldest, kept] of this.#finished) {
-      if (this.#finished.size <= KEPT && this.#bytes <= KEPT_BYTES) break;
-      this.#finished.delete(oldest);
-      this.#bytes -= kept.bytes;
+    for (const oldest of this.#kept.keys()) {
+      if (this.#kept.size <= KEPT && this.#bytes <= KEPT_BYTES) break;
+      this.#drop(oldest);
     }
   }
+
+  #drop(uid: Uid): void {
+    this.#bytes -= this.#kept.get(uid)?.bytes ?? 0;
+    this.#kept.delete(uid);
+  }
+}
+
+/** About how much it holds: what it has shown, its state, and what its steps have returned. */
+function bytesOf({ messages, committed, steps }: RunState): number {
+  const ends = [...steps.values()].map(({ finished }) => finished ?? null);
+  return estimateBytes([messages, committed, ends] as unknown as Json);
 }

@@ -1,0 +1,64 @@
+/** What a process has seen it need not read again. */
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { agent, createRuntime, type EventStore, memory, tool } from "../../src/index.ts";
+import { scriptedModel } from "../../src/testing.ts";
+
+/** A store, and how many entries were read from it. */
+function counted(): { readonly store: EventStore; readonly read: { entries: number } } {
+  const store = memory();
+  const read = { entries: 0 };
+  const reading = store.read.bind(store);
+  store.read = async function* (uid, after) {
+    for await (const entry of reading(uid, after)) {
+      read.entries += 1;
+      yield entry;
+    }
+  };
+  return { store, read };
+}
+
+const pay = tool({
+  name: "pay",
+  description: "Pays.",
+  effect: "write",
+  input: z.object({}),
+  approval: true,
+  call: async () => ({ paid: true }),
+});
+const model = scriptedModel(({ messages }) =>
+  messages.at(-1)?.role === "tool" ? { text: "Done." } : { calls: [{ name: "pay", input: {} }] },
+);
+
+test("a turn, an answer and the next turn read nothing of a log that this process has shown; another process reads all of it", async () => {
+  const { store, read } = counted();
+  const started = () => createRuntime({ agents: [agent({ name: "desk", model, tools: [pay] })], store });
+  let runtime = started();
+  const post = async (body: object): Promise<string> => {
+    const headers = { "content-type": "application/json" };
+    const asked = { threadId: "t", protocolVersion: "1.0", ...body };
+    const request = new Request("http://127.0.0.1/agents/desk", {
+      method: "POST",
+      headers,
+      body: JSON.stringify(asked),
+    });
+    return await (await runtime.fetch(request)).text();
+  };
+  const user = (n: number) => ({ id: `u${n}`, role: "user", content: "pay" });
+  const turn = async (n: number): Promise<void> => {
+    const messages = Array.from({ length: n }, (_, i) => user(i + 1));
+    const asked = await post({ runId: `r${n}`, messages });
+    const interruptId = /"interrupts":\[\{"id":"([^"]+)"/.exec(asked)?.[1];
+    const resume = [{ interruptId, status: "resolved", payload: { approved: true } }];
+    expect(await post({ runId: `a${n}`, messages, resume })).toContain("Done.");
+  };
+  await turn(1);
+  await turn(2);
+  expect(read.entries).toBe(0);
+
+  await runtime.close();
+  runtime = started();
+  await turn(3);
+  expect(read.entries).toBeGreaterThan(20);
+  await runtime.close();
+});
