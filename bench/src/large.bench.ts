@@ -48,8 +48,9 @@ bench.report(
 const raw = await rawCommits(join(folder, "raw.db"));
 const asking = desk(sqlite(join(folder, "asking.db")), (order) => order);
 const straight = desk(sqlite(join(folder, "straight.db")), (order) => order, false);
-const ROUNDS = 15;
-const EACH = 5;
+const ROUNDS = 11;
+/** Enough that the collection before them, which leaves the code cold, is a small part. */
+const EACH = 20;
 let threads = 0;
 async function millisecondsOf(job: () => unknown): Promise<number> {
   collectGarbage();
@@ -59,7 +60,7 @@ async function millisecondsOf(job: () => unknown): Promise<number> {
 }
 const costs: number[] = [];
 const ratios: number[] = [];
-for (let round = -20; round < ROUNDS; round++) {
+for (let round = -5; round < ROUNDS; round++) {
   const withQuestion = await millisecondsOf(() => turn(asking, `t${threads++}`, 0));
   const without = await millisecondsOf(() => straightTurn(straight, `t${threads++}`, 0));
   const commits = await millisecondsOf(() => raw.commits.run(8));
