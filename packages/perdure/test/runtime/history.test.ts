@@ -92,6 +92,8 @@ function withOtherIds(messages: readonly Message[]): readonly Message[] {
     return calls.get(id) ?? id;
   };
   return messages.map((message): Message => {
+    // Under an id that nobody knows it would be another message.
+    if (message.role === "user" && String(message.content).startsWith("reworded")) return message;
     const own = { ...message, id: `anew-${made++}` };
     if (own.role === "tool") return { ...own, toolCallId: anew(own.toolCallId) };
     if (own.role !== "assistant" || own.toolCalls === undefined) return own;
@@ -145,16 +147,20 @@ test("whatever a client says of its history: each prompt is one that the stricte
         let isDoubled = false;
         const talk = new Talk(memory(), story, { importHistory, sent: (body) => (isDoubled ? doubled(body) : body) });
         let before: readonly string[] = [];
+        const forgotten = new Set<string>();
         for (const [turn] of story.entries()) {
           const how = manglings[turn] ?? { by: [], isDoubled: false };
           const held = how.by.reduce((list, one) => mangled(list, one), talk.client.held.messages);
+          // Not every client sends reasoning and activities back, so one that has lost them is not taken to be behind.
+          for (const { id, role } of talk.client.held.messages)
+            if ((role === "reasoning" || role === "activity") && !held.some((one) => one.id === id)) forgotten.add(id);
           talk.client = talk.newClient(held);
           isDoubled = how.isDoubled;
           const ended = await talk.next();
           const ids = talk.client.held.messages.map(({ id }) => id);
           expect(new Set(ids).size, "nothing is on the screen twice").toBe(ids.length);
           const shown = (await talk.threadMessages()).map(({ id }) => id);
-          const missing = shown.filter((id) => !ids.includes(id));
+          const missing = shown.filter((id) => !ids.includes(id) && !forgotten.has(id));
           if (ended === "seen") expect(missing, "the client holds all that its thread shows").toEqual([]);
           expect(
             shown.filter((id) => before.includes(id)),
