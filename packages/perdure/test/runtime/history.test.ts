@@ -93,7 +93,7 @@ function withOtherIds(messages: readonly Message[]): readonly Message[] {
   };
   return messages.map((message): Message => {
     // Under an id that nobody knows it would be another message.
-    if (message.role === "user" && String(message.content).startsWith("reworded")) return message;
+    if (typeof message.content === "string" && message.content.startsWith("reworded")) return message;
     const own = { ...message, id: `anew-${made++}` };
     if (own.role === "tool") return { ...own, toolCallId: anew(own.toolCallId) };
     if (own.role !== "assistant" || own.toolCalls === undefined) return own;
