@@ -5,9 +5,10 @@ import type { Json } from "../protocol/json.ts";
 import { estimateBytes } from "../protocol/size.ts";
 import type { Uid } from "../protocol/words.ts";
 import type { EventStore, Run } from "../store/store.ts";
+import { childUids } from "./child-start.ts";
 
 /** How many runs are kept folded, and about how many bytes of what they hold. */
-const KEPT = 128;
+const KEPT = 256;
 const KEPT_BYTES = 16 * 1024 * 1024;
 
 /** A run, and the thread before it. */
@@ -132,8 +133,14 @@ export class Threads {
   }
 }
 
-/** About how much it holds: what it has shown, its state, and what its steps have returned. */
-function bytesOf({ messages, committed, steps }: RunState): number {
-  const ends = [...steps.values()].map(({ finished }) => finished ?? null);
-  return estimateBytes([messages, committed, ends] as unknown as Json);
+/**
+ * About how much it holds of its own: what it was asked last and has shown, its state, and what its steps have returned. What its thread holds
+ * beside is shared with the runs before it.
+ */
+function bytesOf(run: RunState): number {
+  const own = [run.run.uid, ...childUids(run)].map((uid) => `${uid}:`);
+  const shown = run.messages.filter(({ id }) => own.some((prefix) => id.startsWith(prefix)));
+  const asked = run.lastLeg?.started.request?.messages ?? [];
+  const ends = [...run.steps.values()].map(({ finished }) => finished ?? null);
+  return estimateBytes([asked, shown, run.committed, ends] as unknown as Json);
 }

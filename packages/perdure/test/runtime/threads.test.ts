@@ -27,8 +27,12 @@ const pay = tool({
   call: async () => ({ paid: true }),
 });
 const model = scriptedModel(({ messages }) =>
-  messages.at(-1)?.role === "tool" ? { text: "Done." } : { calls: [{ name: "pay", input: {} }] },
+  messages.at(-1)?.role === "tool"
+    ? { text: `${"At length. ".repeat(2_000)}Done.` }
+    : { calls: [{ name: "pay", input: {} }] },
 );
+
+const TURNS = 60;
 
 test("a turn, an answer and the next turn read nothing of a log that this process has shown; another process reads all of it", async () => {
   const { store, read } = counted();
@@ -52,13 +56,13 @@ test("a turn, an answer and the next turn read nothing of a log that this proces
     const resume = [{ interruptId, status: "resolved", payload: { approved: true } }];
     expect(await post({ runId: `a${n}`, messages, resume })).toContain("Done.");
   };
-  await turn(1);
-  await turn(2);
+  // Long enough that all that each turn has before it would not be kept if it counted for each.
+  for (let n = 1; n <= TURNS; n++) await turn(n);
   expect(read.entries).toBe(0);
 
   await runtime.close();
   runtime = started();
-  await turn(3);
+  await turn(TURNS + 1);
   expect(read.entries).toBeGreaterThan(20);
   await runtime.close();
 });
