@@ -78,3 +78,21 @@ test("it may land while it runs and for `settle` after it, whatever its step has
   time.now += 1;
   expect(writes.mayLand(RUN, PATH)).toBe(false);
 });
+
+test("one that runs may still land, however many have begun and ended beside it", async () => {
+  const { time, writes, lands, ended } = begun();
+  for (let i = 0; i < 500; i++) {
+    const body = Promise.resolve({ type: "output" as const, output: i });
+    writes.begin(`r${i}` as Uid, PATH, body, SETTLE);
+    await body;
+    writes.recorded(`r${i}` as Uid, PATH);
+    time.now += SETTLE;
+  }
+  expect(writes.mayLand(RUN, PATH)).toBe(true);
+  lands("done");
+  await ended();
+  writes.recorded(RUN, PATH);
+  expect(writes.mayLand(RUN, PATH)).toBe(true);
+  time.now += SETTLE;
+  expect(writes.mayLand(RUN, PATH)).toBe(false);
+});

@@ -66,3 +66,49 @@ test("a turn, an answer and the next turn read nothing of a log that this proces
   expect(read.entries).toBeGreaterThan(20);
   await runtime.close();
 });
+
+const postTo = async (runtime: ReturnType<typeof createRuntime>, path: string, body: object): Promise<string> => {
+  const headers = { "content-type": "application/json" };
+  const request = new Request(`http://127.0.0.1${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+  return await (await runtime.fetch(request)).text();
+};
+const asks = (n: number) => ({
+  ...{ threadId: "t", runId: `r${n}`, protocolVersion: "1.0" },
+  messages: Array.from({ length: n }, (_, i) => ({ id: `u${i + 1}`, role: "user", content: "pay" })),
+});
+
+test("what a run has done while nobody read it is known to the next turn", async () => {
+  const store = memory();
+  const prompts: string[] = [];
+  const seeing = scriptedModel(({ messages }) => {
+    prompts.push(JSON.stringify(messages));
+    return messages.at(-1)?.role === "tool" ? { text: "Done." } : { calls: [{ name: "pay", input: {} }] };
+  });
+  const runtime = createRuntime({ agents: [agent({ name: "desk", model: seeing, tools: [pay] })], store });
+  const asked = await postTo(runtime, "/agents/desk", asks(1));
+  const interrupt = /"interrupts":\[\{"id":"([^"]+)"/.exec(asked)?.[1] ?? "";
+  await postTo(runtime, `/inbox/${interrupt}`, { status: "resolved", payload: { approved: true } });
+  await expect.poll(async () => (await store.runs({ tenant: null })).items[0]?.outcome).toBe("success");
+  await postTo(runtime, "/agents/desk", asks(2));
+  expect(prompts.at(-1)).toContain("paid");
+  expect(prompts.at(-1)).toContain("Done.");
+  await runtime.close();
+});
+
+test("what a run shows while its reader is still joining reaches it, once", async () => {
+  const store = memory();
+  const reading = store.read.bind(store);
+  store.read = async function* (uid, after) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    yield* reading(uid, after);
+  };
+  const saying = scriptedModel([{ text: "Hello." }]);
+  const runtime = createRuntime({ agents: [agent({ name: "desk", model: saying })], store });
+  const answer = await postTo(runtime, "/agents/desk", asks(1));
+  const types = [...answer.matchAll(/"type":"([A-Z_]+)"/g)].map(([, type]) => type);
+  expect(types.filter((type) => type !== "TEXT_MESSAGE_CONTENT")).toEqual([
+    ...["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED"],
+  ]);
+  expect([...answer.matchAll(/"delta":"([^"]*)"/g)].map(([, delta]) => delta).join("")).toBe("Hello.");
+  await runtime.close();
+});
