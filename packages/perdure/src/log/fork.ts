@@ -33,6 +33,8 @@ export interface ForkSource {
   readonly state: RunState;
   /** The run before it in its thread. */
   readonly before: RunState | undefined;
+  /** The subagents that are runs below it, or below those from which its history is, each with the step that has begun it or what it is below. */
+  readonly children: ReadonlyMap<string, Path>;
 }
 
 /** What the fork is, where it is another thing than the run. */
@@ -78,8 +80,7 @@ export interface ForkPoint {
 }
 
 /** Where a run is cut that is forked at its entry `at`. */
-export function forkPoint(source: ForkSource, at: number): ForkPoint {
-  const { entries, before } = source;
+export function forkPoint({ entries, before }: Pick<ForkSource, "entries" | "before">, at: number): ForkPoint {
   const cut = Math.max(at, openingOf(entries));
   const prefix = entries.filter(({ seq, kind }) => seq <= cut && kind !== "transcript");
   const state = fold(prefix, before);
@@ -373,7 +374,7 @@ function stepAround(steps: ReadonlyMap<Path, unknown>, lane: Path): Path | undef
  * @param ofCode - a message of no step, as it was at the entry; undefined when there was none. Default: as it is
  */
 export function messagesAt(
-  { state: whole, entries }: ForkSource,
+  { state: whole, entries, children }: ForkSource,
   { at, state, kept }: ForkPoint,
   ofCode: (message: Message) => Message | undefined = (message) => message,
 ): readonly Message[] {
@@ -396,7 +397,8 @@ export function messagesAt(
     if (saidLater.has(message.id)) return [];
     const answered = message.role === "tool" ? stepOfCall.get(message.toolCallId) : undefined;
     const lane = laneOf(message.id, uid);
-    const step = answered ?? (lane === undefined ? undefined : stepAround(whole.steps, lane));
+    const child = children.get(message.subagentRunId ?? "");
+    const step = answered ?? child ?? (lane === undefined ? undefined : stepAround(whole.steps, lane));
     if (step === undefined) return ofCode(message) ?? [];
     return kept.has(step) ? [message] : [];
   });

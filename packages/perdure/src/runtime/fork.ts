@@ -4,6 +4,7 @@ import type { NewEntry } from "../log/entries.ts";
 import {
   type Forked,
   type ForkedWrite,
+  type ForkPoint,
   type ForkSource,
   forkEntries,
   forkPoint,
@@ -16,7 +17,7 @@ import { PerdureError } from "../protocol/errors.ts";
 import type { ContentPart } from "../protocol/events.ts";
 import { type Json, toJson } from "../protocol/json.ts";
 import { describeIssues, validate } from "../protocol/validate.ts";
-import type { Hash, Principal, Uid } from "../protocol/words.ts";
+import type { Hash, Path, Principal, Uid } from "../protocol/words.ts";
 import type { EventStore, Run, ThreadKey } from "../store/store.ts";
 import type { Agent } from "./agent-definition.ts";
 import { readRecord } from "./body-record.ts";
@@ -113,8 +114,9 @@ export async function planFork(
     throw new ForkRefusedError(from, "FORK_POINT", `it has no entry ${at}; its entries are 0 to ${run.head}`);
   }
   const { entries, state, before } = await threads.read(run);
-  const source: ForkSource = { entries, state, before: before.at(-1) };
-  const point = forkPoint(source, at ?? state.head);
+  const log = { entries, state, before: before.at(-1) };
+  const point = forkPoint(log, at ?? state.head);
+  const source: ForkSource = { ...log, children: await stepsOfChildren(store, threads, log, point) };
   const { instructions, input } = edits;
   if (input !== undefined && lastUserMessage(point) === undefined) {
     throw new ForkRefusedError(
@@ -150,6 +152,31 @@ export async function planFork(
       : forkCodeEntries(source, point, forked, await readRecord(point.prefix, source.before)),
     run: begun,
   };
+}
+
+/** The subagents that are runs, of all that may be shown at the entry, each with the step of the run, or of its history, under which it is. */
+async function stepsOfChildren(
+  store: EventStore,
+  threads: Threads,
+  { entries, state: { run, messages } }: Pick<ForkSource, "entries" | "state">,
+  { state: { messages: held } }: ForkPoint,
+): Promise<ReadonlyMap<string, Path>> {
+  const steps = new Map<string, Path>();
+  const listed = entries.flatMap((entry) =>
+    entry.kind === "frame" && "event" in entry && entry.event.type === "MESSAGES_SNAPSHOT" ? entry.event.messages : [],
+  );
+  const subagents = new Set([...messages, ...held, ...listed].flatMap(({ subagentRunId }) => subagentRunId ?? []));
+  if (subagents.size === 0) return steps;
+  const ancestors = new Set<string>();
+  for (let uid: Uid | undefined = run.uid; uid !== undefined; uid = (await threads.forkedFrom(uid))?.uid) {
+    ancestors.add(uid);
+  }
+  for (const subagent of subagents) {
+    let parent = (await store.run(subagent as Uid))?.parent;
+    while (parent && !ancestors.has(parent.uid)) parent = (await store.run(parent.uid))?.parent;
+    if (parent) steps.set(subagent, parent.path);
+  }
+  return steps;
 }
 
 export function threadExists(from: Uid, thread: string): ForkRefusedError {

@@ -81,12 +81,15 @@ export class Threads {
 
   /** What came before the run from which `fork` was made. */
   async #leftBy(fork: Uid): Promise<readonly RunState[]> {
-    const from = this.#kept.get(fork)?.state.run.forkedFrom ?? (await this.#forkedFrom(fork));
+    const from = await this.forkedFrom(fork);
     const source = from === undefined ? null : await this.store.run(from.uid);
     return source === null ? [] : await this.before(source);
   }
 
-  async #forkedFrom(uid: Uid): Promise<RunState["run"]["forkedFrom"]> {
+  /** Where a run was forked, if it was. */
+  async forkedFrom(uid: Uid): Promise<RunState["run"]["forkedFrom"]> {
+    const kept = this.#kept.get(uid);
+    if (kept !== undefined) return kept.state.run.forkedFrom;
     for await (const entry of this.store.read(uid, -1)) {
       return entry.kind === "run.started" ? entry.forkedFrom : undefined;
     }

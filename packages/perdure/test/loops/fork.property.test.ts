@@ -71,6 +71,22 @@ test(`${RUNS} random custom loops, forked at random entries by processes that di
   expect(met.deaths).toBeGreaterThan(RUNS / 2);
 }, 600_000);
 
+test("a fork of a fork, at any entry of the history that it has copied, shows what agents had done there, and what they begin anew once", async () => {
+  const ops: readonly Op[] = [
+    { op: "parallel", branches: [[{ op: "spawn", asks: false }], []] },
+    { op: "message", deltas: ["a", "b"], inside: [] },
+    { op: "parallel", branches: [[{ op: "think", text: "c" }]] },
+  ];
+  const loops = new ForkedLoops(ops);
+  const source = await loops.plays();
+  const fork = await loops.forks(source.run.uid, { thread: "fork" });
+  for (const { seq } of fork.log) {
+    const again = await loops.forks(fork.run.uid, { at: seq, acknowledge: ["0.0.0"], thread: `again-${seq}` });
+    expectSameEnd(again, { ...source, log: fork.log }, ops, seq);
+  }
+  await loops.close();
+});
+
 test("a fork from the last entry before new code parts from what is recorded comes to its end under it: what had ended is not done again, all that it does beside once", async () => {
   const met = { forks: 0, parted: 0 };
   await fc.assert(

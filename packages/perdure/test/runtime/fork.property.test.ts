@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import { normaliseTranscript } from "../../src/log/equal-transcripts.ts";
 import { fold, type RunState } from "../../src/log/fold.ts";
 import type { Run } from "../../src/store/store.ts";
+import { cases } from "../random-cases.ts";
 import { type Talk, Talking, talk } from "./forking.ts";
 
 /** Each run of a thread folded onto the one before it. */
@@ -28,8 +29,8 @@ function transcript({ messages, committed }: RunState, { turns }: Talk) {
 /** Where a log is cut. */
 const places = fc.array(fc.nat(1_000), { minLength: 8, maxLength: 8 });
 
-test("a fork at any entry goes on to the same end: nothing of its history runs again, the model gets a history that the strictest provider takes, and the other run stays as it is", async () => {
-  const met = { forks: 0, ofLaterTurns: 0, pruned: 0 };
+test("a fork at any entry goes on to the same end: nothing of its history runs again, the model gets a history that the strictest provider takes, and the other run stays as it is; so does a fork of that fork", async () => {
+  const met = { forks: 0, ofLaterTurns: 0, pruned: 0, shown: 0 };
   await fc.assert(
     fc.asyncProperty(talk, fc.boolean(), places, async (plan, isPruned, at) => {
       const talking = new Talking(plan);
@@ -65,12 +66,19 @@ test("a fork at any entry goes on to the same end: nothing of its history runs a
         met.forks += 1;
         met.pruned += isPruned ? 1 : 0;
         met.ofLaterTurns += turn > 0 ? 1 : 0;
+        met.shown += after.messages.some(({ subagentRunId }) => subagentRunId !== undefined) ? 1 : 0;
+
+        const second = entries[place % entries.length]?.seq ?? 0;
+        const again = await talking.runtime.fork(fork.uid, { at: second, acknowledge });
+        const last = fold(await talking.log((await talking.toTheEnd(again.thread)).uid));
+        expect(transcript(last, plan), `${where}, and that at ${second}`).toEqual(transcript(after, plan));
       }
       expect(await talking.log(run.uid)).toEqual(log);
       expect(talking.offences).toEqual([]);
       await talking.runtime.close();
     }),
-    { numRuns: 16, endOnFailure: true },
+    { numRuns: cases(16, 100), endOnFailure: true },
   );
   expect(met.forks).toBeGreaterThan(100);
+  expect(met.shown).toBeGreaterThan(10);
 }, 180_000);

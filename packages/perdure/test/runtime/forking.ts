@@ -2,13 +2,14 @@
 import fc from "fast-check";
 import { z } from "zod";
 import { agent } from "../../src/agent/agent.ts";
+import { agentTool } from "../../src/agent/agent-tool.ts";
 import type { Prompt } from "../../src/agent/model-port.ts";
 import { createRuntimeFrom } from "../../src/http/create-runtime.ts";
 import { applied, HandlerError, memory, type Runtime, suspend, tool, unknown } from "../../src/index.ts";
 import type { Entry } from "../../src/log/entries.ts";
 import type { Json } from "../../src/protocol/json.ts";
 import type { Uid } from "../../src/protocol/words.ts";
-import type { Agent } from "../../src/runtime/agent-definition.ts";
+import type { Agent, AgentTool } from "../../src/runtime/agent-definition.ts";
 import type { Run } from "../../src/store/store.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
 import type { ToolDefinition } from "../../src/tool/definition.ts";
@@ -17,7 +18,8 @@ import { asking } from "./asking.ts";
 
 export interface ForkedCall {
   readonly effect: "read" | "idempotent" | "write";
-  readonly where: "server" | "client";
+  /** `agent`: another one does it, in a run of its own. */
+  readonly where: "server" | "client" | "agent";
   readonly approval: "none" | "approve" | "edit" | "reject";
   readonly suspends: boolean;
   readonly key: boolean;
@@ -33,7 +35,7 @@ export interface Talk {
 
 const call: fc.Arbitrary<ForkedCall> = fc.record({
   effect: fc.constantFrom("read", "idempotent", "write", "write"),
-  where: fc.constantFrom("server", "server", "server", "client"),
+  where: fc.constantFrom("server", "server", "server", "client", "agent"),
   approval: fc.constantFrom("none", "none", "approve", "edit", "reject"),
   suspends: fc.oneof({ weight: 3, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
   key: fc.boolean(),
@@ -48,6 +50,23 @@ export const talk: fc.Arbitrary<Talk> = fc.record({
   }),
   says: fc.constantFrom("text", "nothing"),
 });
+
+/** An agent that says so twice, with a look at what it is about in between. */
+function agentOf(name: string): AgentTool {
+  const look = tool({
+    ...{ name: "look", description: "Look.", effect: "read", input: z.object({}) },
+    async call() {
+      return { seen: name };
+    },
+  });
+  const model = scriptedModel(({ messages }) =>
+    messages.at(-1)?.role === "tool"
+      ? { text: `Helped ${name}.` }
+      : { text: `Helping ${name}.`, calls: [{ name: "look", input: {} }] },
+  );
+  const helper = agent({ name: `helper-${name}`, model, instructions: "Help.", tools: [look] });
+  return agentTool(helper as Agent, { name, description: name, input: z.object({ n: z.number() }) });
+}
 
 interface Effect {
   readonly run: string;
@@ -76,7 +95,10 @@ export class Talking {
       name: "talk",
       model: this.#model(),
       instructions: "Talk.",
-      tools: [...this.#names].flatMap(([name, one]) => (one.where === "client" ? [] : [this.#tool(name, one)])),
+      tools: [...this.#names].flatMap(([name, one]): readonly (ToolDefinition | AgentTool)[] => {
+        if (one.where === "client") return [];
+        return one.where === "agent" ? [agentOf(name)] : [this.#tool(name, one)];
+      }),
       state: { initial: () => ({ notes: [] as string[] }) },
     }) as Agent;
     this.runtime = createRuntimeFrom(
