@@ -18,10 +18,16 @@ export interface SqliteOptions extends StoreOptions {
    * has left behind, stay as they are for the next one.
    */
   readonly access?: "drive" | "visit" | "read";
+  /**
+   * What a commit outlives. `power` (the default): also the loss of power and a crash of the operating system, because each commit waits for the
+   * disk. `process`: the death of the process, however it dies. A commit waits for no disk then; a machine that goes down may lose the newest ones, and what
+   * they have recorded is done again. See https://sqlite.org/pragma.html#pragma_synchronous.
+   */
+  readonly durability?: "power" | "process";
 }
 
 /**
- * A store in one SQLite file, durable against power loss. It needs Node 22.13, or the package `@photostructure/sqlite` on Node 20.
+ * A store in one SQLite file, durable against power loss unless told otherwise. It needs Node 22.13, or the package `@photostructure/sqlite` on Node 20.
  *
  * @param file - path of the database; made when it is not there. Beside it stand `-wal`, `-shm` and `-owner`
  */
@@ -43,6 +49,7 @@ class SqliteEngine implements Engine {
   #opened: Opened | null = null;
   #opening: Promise<boolean> | null = null;
   readonly #access: "drive" | "visit" | "read";
+  readonly #synchronous: "FULL" | "NORMAL";
   readonly #clock: () => number;
 
   constructor(
@@ -50,6 +57,7 @@ class SqliteEngine implements Engine {
     options: SqliteOptions,
   ) {
     this.#access = options.access ?? "drive";
+    this.#synchronous = options.durability === "process" ? "NORMAL" : "FULL";
     this.#clock = options.clock ?? Date.now;
   }
 
@@ -128,7 +136,7 @@ class SqliteEngine implements Engine {
       try {
         db.exec("PRAGMA busy_timeout = 5000");
         migrate(db);
-        db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF");
+        db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${this.#synchronous}; PRAGMA foreign_keys = OFF`);
         const former = db.get("SELECT closed_at FROM owner");
         db.run(
           "INSERT OR REPLACE INTO owner (one, name, pid, opened_at, closed_at) VALUES (1, ?, ?, ?, NULL)",
@@ -157,7 +165,9 @@ class SqliteEngine implements Engine {
     const lock = isVisit ? new OwnerLock(driver, file) : null;
     try {
       const db = new SqliteDatabase(driver, file, { readOnly: !isVisit });
-      if (isVisit) db.exec("PRAGMA busy_timeout = 5000; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF");
+      if (isVisit) {
+        db.exec(`PRAGMA busy_timeout = 5000; PRAGMA synchronous = ${this.#synchronous}; PRAGMA foreign_keys = OFF`);
+      }
       this.#opened = opened(db, lock);
       return false;
     } catch (error) {

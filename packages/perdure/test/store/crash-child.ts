@@ -6,8 +6,8 @@ import { writeSync } from "node:fs";
 import { sqlite } from "../../src/store/sqlite.ts";
 import { begin, delta, memo } from "./builders.ts";
 
-const [file = ""] = process.argv.slice(2);
-const store = sqlite(file);
+const [file = "", durability] = process.argv.slice(2);
+const store = sqlite(file, { durability: durability === "process" ? durability : "power" });
 await store.open("child");
 writeSync(1, "open\n");
 await Promise.all(

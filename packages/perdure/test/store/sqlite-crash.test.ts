@@ -1,9 +1,10 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from "vitest";
 import type { Entry } from "../../src/log/entries.ts";
 import { sqlite } from "../../src/store/sqlite.ts";
+import { SqliteDatabase } from "../../src/store/sqlite-database.ts";
 import { kinds, memo, uid } from "./builders.ts";
 import { folder } from "./folder.ts";
 import { transcript } from "./pruning.ts";
@@ -15,8 +16,8 @@ beforeEach(async () => {
 afterEach(() => place.remove());
 
 /** Starts the child and gives its output line by line. */
-function startChild(script = new URL("./crash-child.ts", import.meta.url)) {
-  const child = spawn(process.execPath, ["--import", "tsx", fileURLToPath(script), place.file], {
+function startChild(script = new URL("./crash-child.ts", import.meta.url), ...more: readonly string[]) {
+  const child = spawn(process.execPath, ["--import", "tsx", fileURLToPath(script), place.file, ...more], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const lines: string[] = [];
@@ -37,10 +38,16 @@ function startChild(script = new URL("./crash-child.ts", import.meta.url)) {
   return { child, lines, until, kill };
 }
 
-test.each([40, 400, 1_500])(
-  "killed with SIGKILL after %i acknowledged batches: all of them are there, none is there by half, and the runs go on",
-  async (count) => {
-    const { lines, until, kill } = startChild();
+test.each([
+  [40, "power"],
+  [400, "power"],
+  [1_500, "power"],
+  [400, "process"],
+  [1_500, "process"],
+])(
+  "killed with SIGKILL after %i acknowledged batches (durability: %s): all of them are there, none is there by half, and the runs go on",
+  async (count, durability) => {
+    const { lines, until, kill } = startChild(undefined, durability);
     await until(1 + count);
     await kill();
 
@@ -92,6 +99,22 @@ test.each([3, 40, 150])(
     await store.close();
   },
 );
+
+test.each([
+  [undefined, 2],
+  ["power", 2],
+  ["process", 1],
+] as const)("durability %s is SQLite's synchronous=%i, also for a visitor", async (durability, synchronous) => {
+  const exec = vi.spyOn(SqliteDatabase.prototype, "exec");
+  onTestFinished(() => exec.mockRestore());
+  for (const access of ["drive", "visit"] as const) {
+    exec.mockClear();
+    const store = sqlite(place.file, { access, ...(durability !== undefined && { durability }) });
+    await store.open(access);
+    expect((exec.mock.contexts.at(-1) as SqliteDatabase | undefined)?.pragma("synchronous")).toBe(synchronous);
+    await store.close();
+  }
+});
 
 test("a second process gets an error that names the first, and can look on; when the first is killed, it gets the file", async () => {
   const { child, until, kill } = startChild();
