@@ -22,11 +22,14 @@ export interface Contender {
    * @returns a number that depends on all of the work, so that the compiler cannot leave any of it out
    */
   run(times: number): number | Promise<number>;
-  /**
-   * How long a slice of it is, in ms; {@link SLICE_MS} by default. The collection before a slice also throws away what the compiler knew of
-   * shapes that no object has just then, and a way through much code takes a while to be as quick again.
-   */
+  /** How long a slice of it is, in ms; {@link SLICE_MS} by default. */
   readonly sliceMs?: number;
+  /**
+   * How long it runs before each slice, in ms, and is not measured; by default not at all. The collection before a slice also throws away what the
+   * compiler knew of shapes that no object has just then, and a way through much code takes seconds to be as quick again. All contenders of a
+   * comparison get the same.
+   */
+  readonly leadInMs?: number;
 }
 
 /**
@@ -136,6 +139,8 @@ export class Bench {
   /** Nanoseconds for one job. */
   async #slice(contender: Contender, times: number): Promise<number> {
     collectGarbage();
+    const warm = performance.now() + (contender.leadInMs ?? 0);
+    while (performance.now() < warm) this.#checksum += await contender.run(1);
     const begun = process.hrtime.bigint();
     const result = contender.run(times);
     this.#checksum += typeof result === "number" ? result : await result;

@@ -1,6 +1,6 @@
 /**
  * What the loop itself costs per step: a model that answers at once, a tool that does nothing, again and again. In memory against the AI SDK's own
- * loop, which keeps nothing; over SQLite against LangGraph.js with its SQLite checkpointer. That one is installed into a temporary folder, so it
+ * loop, which keeps nothing; over SQLite against LangGraph.js with its SQLite checkpointer, each time with commits that are as durable. That one is installed into a temporary folder, so it
  * takes a network; without one, or with `--no-others`, it is left out and said so.
  */
 import { execFileSync } from "node:child_process";
@@ -71,14 +71,16 @@ const asking = (threadId: string) => ({
   ...{ state: {}, forwardedProps: {} },
 });
 
+/** Of each contender. After some three seconds all of them are as quick as they get. */
+const WARM = { leadInMs: 3_000, sliceMs: 1_000 };
+
 const bench = new Bench("loop");
 let threads = 0;
 
 /** Jobs are runs of {@link STEPS} steps. Each is asked for, and read as text, as a server would send it. */
-function served(name: string, runtime: Runtime, sliceMs: number): Contender {
+function served(name: string, runtime: Runtime): Contender {
   return {
-    name,
-    sliceMs,
+    ...{ ...WARM, name },
     async run(times) {
       let bytes = 0;
       for (let i = 0; i < times; i++) {
@@ -102,7 +104,7 @@ function streamText() {
 }
 const sent: Contender = {
   name: `streamText, its UI message stream, ${STEPS} steps`,
-  sliceMs: 400,
+  ...WARM,
   async run(times) {
     let bytes = 0;
     for (let i = 0; i < times; i++) {
@@ -115,7 +117,7 @@ const sent: Contender = {
 };
 const parts: Contender = {
   name: `streamText, its parts, ${STEPS} steps`,
-  sliceMs: 400,
+  ...WARM,
   async run(times) {
     let count = 0;
     for (let i = 0; i < times; i++) for await (const { type } of streamText().fullStream) count += type.length;
@@ -123,28 +125,29 @@ const parts: Contender = {
   },
 };
 const inMemory = createRuntime({ agents: [adder] });
-const ours = served(`memory(), served, ${STEPS} steps`, inMemory, 400);
+const ours = served(`memory(), served, ${STEPS} steps`, inMemory);
 await bench.compare("The loop in memory", ours, [sent, parts], [{ slowerThan: sent.name, atMost: 2 }]);
 await inMemory.close();
 
 const folder = mkdtempSync(join(tmpdir(), "perdure-bench-"));
-const runtime = createRuntime({ agents: [adder], store: sqlite(join(folder, "loop.db")) });
-const durable = served(`sqlite(), served, ${STEPS} steps`, runtime, 1_000);
 const others = process.argv.includes("--no-others") ? undefined : await langGraphs(folder);
-if (others === undefined) {
-  console.log("\nLangGraph.js is left out: nothing is judged over SQLite");
-  await bench.compare("The loop over SQLite", durable, [], []);
-} else {
-  const [asItComes] = others.contenders;
+if (others === undefined) console.log("\nLangGraph.js is left out: nothing is judged over SQLite");
+for (const { durability, title } of [
+  { durability: "process", title: "The loop over SQLite, commits that outlive the process" },
+  { durability: "power", title: "The loop over SQLite, commits that wait for the disk" },
+] as const) {
+  const runtime = createRuntime({ agents: [adder], store: sqlite(join(folder, `${durability}.db`), { durability }) });
+  const durable = served(`sqlite(), durability "${durability}", served, ${STEPS} steps`, runtime);
+  const alike = others?.[durability];
   await bench.compare(
-    "The loop over SQLite",
+    title,
     durable,
-    others.contenders,
-    asItComes === undefined ? [] : [{ fasterThan: asItComes.name, atLeast: 3 }],
+    alike === undefined ? [] : [alike.contender],
+    alike === undefined ? [] : [{ fasterThan: alike.contender.name, atLeast: 3 }],
   );
-  others.close();
+  await runtime.close();
+  alike?.close();
 }
-await runtime.close();
 rmSync(folder, { recursive: true, force: true });
 bench.finish();
 
@@ -154,8 +157,8 @@ interface LangGraph {
 }
 
 /**
- * LangGraph.js as it comes, and with each commit as durable as ours: better-sqlite3 is built so that a commit in WAL mode does not wait for the
- * disk.
+ * LangGraph.js as it comes, and with each commit as durable as ours are by default: better-sqlite3 is built so that a commit in WAL mode does not
+ * wait for the disk.
  */
 async function langGraphs(folder: string) {
   const home = join(folder, "langgraph");
@@ -171,24 +174,18 @@ async function langGraphs(folder: string) {
   };
   const own = process.getBuiltinModule?.("node:sqlite") as { DatabaseSync?: unknown } | undefined;
   const driver = own?.DatabaseSync ?? (await import("@photostructure/sqlite")).DatabaseSync;
-  const graphs = ["NORMAL", "FULL"].map((synchronous) => ({
-    name: `LangGraph.js, SqliteSaver, synchronous=${synchronous}`,
-    graph: langGraph(driver, join(folder, `${synchronous}.db`), { steps: STEPS, synchronous }),
-  }));
-  return {
-    contenders: graphs.map(
-      ({ name, graph }): Contender => ({
-        name,
-        sliceMs: 1_000,
-        async run(times) {
-          let messages = 0;
-          for (let i = 0; i < times; i++) messages += await graph.run();
-          return messages;
-        },
-      }),
-    ),
-    close() {
-      for (const { graph } of graphs) graph.close();
-    },
+  const alike = (synchronous: string, note: string) => {
+    const graph = langGraph(driver, join(folder, `${synchronous}.db`), { steps: STEPS, synchronous });
+    const contender: Contender = {
+      name: `LangGraph.js, SqliteSaver${note}`,
+      ...WARM,
+      async run(times) {
+        let messages = 0;
+        for (let i = 0; i < times; i++) messages += await graph.run();
+        return messages;
+      },
+    };
+    return { contender, close: () => graph.close() };
   };
+  return { process: alike("NORMAL", ""), power: alike("FULL", ", synchronous=FULL") };
 }
