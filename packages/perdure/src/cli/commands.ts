@@ -11,7 +11,7 @@ import { CommandError, noRun } from "./command-error.ts";
 import { describeEntry } from "./describe-entry.ts";
 import type { Report } from "./output.ts";
 import { explain, type Log } from "./why.ts";
-import { ago, short, span, table } from "./wording.ts";
+import { ago, jsonText, short, span, table } from "./wording.ts";
 
 /** @returns whether what was asked for is as it should be */
 export type Command = (access: Access, report: Report, now: () => number) => Promise<boolean>;
@@ -179,9 +179,10 @@ export function inbox(query: ListQuery): Command {
     }
     for (const [i, question] of interrupts.entries()) {
       if (i > 0) report.line();
-      const { kind, run, agent, thread, message, openedAt, audience, expiresAt } = question;
+      const { kind, run, agent, thread, message, openedAt, call, audience, expiresAt } = question;
       const from = `${short(agent, 40)}${thread === null ? "" : `, thread ${short(thread, 40)}`}`;
       report.line(`${report.colours.bold(kind)}  ${short(message, 300)}`);
+      if (call !== undefined) report.line(`  ${short(call.name, 64)} ${jsonText(call.input, 300)}`);
       const needs = audience === undefined ? "" : `, needs scope ${short(audience, 80)}`;
       const until = expiresAt === undefined ? "" : `, expires in ${span(expiresAt - now())}`;
       report.line(`  asked ${ago(openedAt, now())} by ${from}, run ${run}${needs}${until}`);

@@ -66,6 +66,8 @@ export interface ShownQuestion {
   /** JSON Schema of an answer's payload. */
   readonly schema: Json;
   readonly toolCall?: string;
+  /** The call that is asked about: its tool, and the arguments with which it would run, or may have run. */
+  readonly call?: { readonly name: string; readonly input: Json };
   readonly audience?: string;
   readonly expiresAt?: number;
   readonly openedAt: number;
@@ -139,12 +141,13 @@ function isIn(run: ShownRun, state: string): boolean {
 }
 
 export function showQuestion({ uid, interrupt, openedAt, run }: Question & { readonly run: Run }): ShownQuestion {
-  const { kind, audience, expiresAt, metadata } = interrupt;
+  const { kind, call, audience, expiresAt, metadata } = interrupt;
   const { id, reason, message, responseSchema, toolCallId } = wireInterrupt(interrupt);
   return {
     ...{ id, run: uid, thread: run.thread, agent: run.agent, kind, reason, message: message ?? "" },
     ...{ schema: (responseSchema ?? {}) as Json, openedAt },
     ...(toolCallId !== undefined && { toolCall: toolCallId }),
+    ...(call !== undefined && { call }),
     ...(audience !== null && { audience }),
     ...(expiresAt !== null && { expiresAt }),
     ...(metadata !== undefined && { metadata }),

@@ -113,7 +113,7 @@ describe("perdure inbox and answer", () => {
     expect((await bothSay(serving, ["inbox"])).out).toMatch(/^Nobody waits for an answer\.\n\n {2}perdure ls /);
     const uid = await serving.say("desk", "20000");
     const said = await bothSay(serving, ["inbox"]);
-    expect(said.out).toMatch(/^approval {2}Refund 20000 cents\?$/m);
+    expect(said.out).toMatch(/^approval {2}Refund 20000 cents\?$\n^ {2}refund \{"cents":20000\}$/m);
     expect(said.out).toMatch(new RegExp(`asked .* ago by desk, thread t\\d+, run ${uid}, needs scope ${BOSS}$`, "m"));
     expect(pasted(said).map((words) => words.slice(2, -2))).toEqual([["--approve"], ["--reject", "reason"]]);
   });

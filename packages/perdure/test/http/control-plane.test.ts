@@ -289,6 +289,7 @@ describe("the inbox", () => {
       message: "Refund 20000 cents?",
       schema: expect.objectContaining({ type: "object", required: ["approved"] }),
       ...{ toolCall: expect.any(String), audience: BOSS, openedAt: expect.any(Number) },
+      call: { name: "refund", input: { cents: 20_000 } },
     });
   });
 

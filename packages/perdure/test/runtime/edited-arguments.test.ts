@@ -43,17 +43,20 @@ function payroll({ asksDate }: { asksDate: boolean }) {
   onTestFinished(() => runtime.close());
   const ask = asking(runtime);
   const say = (id: string) => ask("/agents/desk", saying("Pay bob.", { threadId: `t-${id}`, runId: id, id }));
+  /** What the questions so far have said of their call. */
+  const shown: unknown[] = [];
   /** Answers the only open question, once there is one that was not there before. */
   const seen = new Set<string>();
   const answer = async (payload: object) => {
     const open = async () =>
-      (JSON.parse((await ask("/inbox")).text).interrupts as { id: string; run: string }[]).filter(
+      (JSON.parse((await ask("/inbox")).text).interrupts as { id: string; run: string; call?: object }[]).filter(
         ({ id }) => !seen.has(id),
       );
     await expect.poll(open).toHaveLength(1);
     const [question] = await open();
     if (question === undefined) throw new Error("nothing was asked");
     seen.add(question.id);
+    shown.push(question.call);
     await ask(`/inbox/${encodeURIComponent(question.id)}`, { status: "resolved", payload });
     return question.run;
   };
@@ -66,14 +69,14 @@ function payroll({ asksDate }: { asksDate: boolean }) {
     await expect.poll(async () => (await entries()).at(-1)?.kind).toBe("run.finished");
     return (await entries()).filter(({ kind, path }) => kind === "step.finished" && path === "1.0");
   };
-  return { ledger, say, answer, finished };
+  return { ledger, shown, say, answer, finished };
 }
 
 const toAnn = { approved: true, editedArgs: { to: "ann" } };
 
 describe("arguments that a human has changed", () => {
-  it("are those that a suspended call goes on with", async () => {
-    const { ledger, say, answer, finished } = payroll({ asksDate: true });
+  it("are those that a suspended call goes on with, and asks about", async () => {
+    const { ledger, shown, say, answer, finished } = payroll({ asksDate: true });
     await say("u1");
     await answer(toAnn);
     const run = await answer({ on: "Monday" });
@@ -81,6 +84,10 @@ describe("arguments that a human has changed", () => {
     expect(ledger).toEqual(["ann on Monday"]);
     expect(steps).toContainEqual(expect.objectContaining({ output: { paid: "ann" } }));
     expect(JSON.stringify(steps)).not.toContain("bob");
+    expect(shown).toEqual([
+      { name: "pay", input: { to: "bob" } },
+      { name: "pay", input: { to: "ann" } },
+    ]);
   });
 
   it("name the key, and what a call that has another's output does to the state", async () => {
