@@ -76,7 +76,7 @@ export { type Served, type ServeOptions, serve } from "./http/serve.ts";
 export { DurationError } from "./protocol/duration.ts";
 export { InputError } from "./protocol/input.ts";
 export { PayloadTooLargeError } from "./protocol/payload.ts";
-export { AgentMissingError } from "./runtime/engine.ts";
+export { AgentMissingError, ModelMissingError } from "./runtime/engine.ts";
 export { type ExportOptions, ExportRefusedError } from "./runtime/export-run.ts";
 export { ModelError, type ModelErrorCode, type RetryAfter } from "./runtime/model-error.ts";
 export { type ForkEdits, type ForkedRun, type ForkOptions, ForkRefusedError } from "./runtime/fork.ts";

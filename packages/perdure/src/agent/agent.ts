@@ -24,6 +24,8 @@ export interface ModelAgentDefinition<S, O = unknown>
   extends Omit<LoopAgent<S, O>, "loop" | "run">,
     BudgetDefinition,
     ModelOptions {
+  /** Other models, by names of yours: a fork may go on with one in place of `model`, for itself and the later turns of its thread. */
+  readonly models?: Readonly<Record<string, LanguageModel>>;
   /** The system prompt. */
   readonly instructions?: string;
   /** Its own tools, and sources of tools, as `mcp()` of `perdure/mcp` gives them. */
@@ -50,7 +52,7 @@ const NAME = /^[A-Za-z0-9_-]{1,64}$/;
  * Defines an agent: either a model with tools, which the built-in loop drives and which goes on after any crash, or a body of your own.
  *
  * @param definition - `name`: letters, digits, `_` and `-`, at most 64, as it stands in `POST /agents/:agent`; `state`: its schema and
- * initial value, which type `ctx.state`; `model`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`, `budget`, `pricing`; `output`: the schema of a structured answer; `compaction`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`, with `budget` and `pricing` for what it does through its context
+ * initial value, which type `ctx.state`; `model`, `models`, `fallbacks`, `maxRetries`, `timeouts`, `settings`, `instructions`, `tools`, `approve`, `budget`, `pricing`; `output`: the schema of a structured answer; `compaction`; `capabilities`; or `run`: the body, whose returned JSON is RUN_FINISHED's `result`, with `budget` and `pricing` for what it does through its context
  * @throws {@link AgentDefinitionError}, and {@link ToolDefinitionError} for its tools
  */
 export function agent<S = Json, O = unknown>(definition: ModelAgentDefinition<S, O>): LoopAgent<S, O>;
@@ -74,6 +76,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
   if ("model" in definition) {
     const {
       model,
+      models = {},
       fallbacks,
       maxRetries,
       timeouts,
@@ -88,11 +91,20 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
         `agent "${name}" has approve: ${JSON.stringify(common.approve)}; it is "write" or left out`,
       );
     }
-    const asked = readModelOptions({ model, fallbacks, maxRetries, timeouts }, `agent "${name}"`);
+    const patience = { fallbacks, maxRetries, timeouts };
+    const asked = readModelOptions({ model, ...patience }, `agent "${name}"`);
     const sources = tools.filter(isSource);
     const own = registry(tools.filter(isKnown));
     const budgeted = { budget, pricing, countTokens, mayHaveOtherTools: sources.length > 0, fault };
-    const output = readOutput(name, model, common.output, { mode: outputMode, repairs: outputRepairs });
+    const outputOf = (by: LanguageModel) =>
+      readOutput(name, by, common.output, { mode: outputMode, repairs: outputRepairs });
+    const output = outputOf(model);
+    const alternatives = Object.fromEntries(
+      Object.entries(models).map(([other, by]) => {
+        const whose = `models.${other} of agent "${name}"`;
+        return [other, { models: readModelOptions({ ...patience, model: by }, whose).models, output: outputOf(by) }];
+      }),
+    );
     if (compaction !== undefined) checkCompaction(name, compaction);
     const loopOver = (known: ToolRegistry) => {
       if (output !== undefined && known.get(ANSWER_TOOL) !== undefined) {
@@ -100,8 +112,12 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
           `agent "${name}" has an output and a tool named "${ANSWER_TOOL}", by which models give it; rename the tool`,
         );
       }
-      return builtInLoop({ ...asked, instructions, tools: known, settings, output, compaction, budgeted });
+      return builtInLoop({
+        ...{ ...asked, alternatives, instructions, tools: known, settings, output, compaction, budgeted },
+      });
     };
+    // A budget in money that lacks the price of one says so now.
+    for (const other of Object.keys(alternatives)) loopOver(own).as({ model: other });
     return Object.freeze({
       ...common,
       loop: sources.length === 0 ? loopOver(own) : loopOverSources(loopOver, [...own], sources),

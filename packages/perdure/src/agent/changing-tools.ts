@@ -6,7 +6,7 @@
  * 3. Two tools of one name are an error that names both, before the model is asked.
  */
 import { PerdureError } from "../protocol/errors.ts";
-import type { Loop } from "../runtime/agent-definition.ts";
+import type { AsForked, Loop } from "../runtime/agent-definition.ts";
 import type { DynTool } from "../tool/dyn-tool.ts";
 import { registry, type ToolRegistry } from "../tool/registry.ts";
 import type { ToolSource } from "../tool/tool-source.ts";
@@ -33,13 +33,12 @@ export function loopOverSources(
 ): Loop {
   const view = (): View => new View(loopOver, own, sources);
   const newest = view();
-  const withInstructions = (other: string): Loop =>
-    loopOverSources((tools) => loopOver(tools).withInstructions(other), own, sources);
+  const as = (fork: AsForked): Loop => loopOverSources((tools) => loopOver(tools).as(fork), own, sources);
   return loopOf(newest, () => newest.follow(), {
-    withInstructions,
+    as,
     forDriver: () => {
       const seen = view();
-      return loopOf(seen, () => seen.loop, { withInstructions });
+      return loopOf(seen, () => seen.loop, { as });
     },
     async close() {
       const closed = await Promise.allSettled(sources.map((source) => source.close()));
@@ -102,7 +101,7 @@ class View {
   }
 }
 
-type OfAgent = Pick<Loop, "withInstructions" | "forDriver" | "close">;
+type OfAgent = Pick<Loop, "as" | "forDriver" | "close">;
 /** Of custom loops alone. */
 type OfCode = "ask";
 
@@ -117,6 +116,9 @@ function loopOf(view: View, loop: () => Loop, ofAgent: OfAgent): Members {
     },
     get describes() {
       return loop().describes;
+    },
+    get alternatives() {
+      return loop().alternatives;
     },
     get models() {
       return loop().models;

@@ -41,6 +41,8 @@ import { ANSWER_STEP, ANSWER_TOOL, OUTPUT_INVALID, repairRequest, type Structure
 export interface LoopOptions {
   /** The model, then its fallbacks. */
   readonly models: readonly LanguageModel[];
+  /** What is otherwise with another model of the agent's, by its name. */
+  readonly alternatives: Readonly<Record<string, Pick<LoopOptions, "models" | "output">>>;
   readonly instructions: string;
   readonly tools: ToolRegistry;
   readonly settings: StepSettings;
@@ -64,7 +66,7 @@ export interface AboutStep {
 }
 
 export function builtInLoop(options: LoopOptions): Loop {
-  const { models, instructions, tools, settings, attempts, timeouts, budgeted } = options;
+  const { models, alternatives, instructions, tools, settings, attempts, timeouts, budgeted } = options;
   const { output: structured, compaction } = options;
   const answersByCall = structured?.mode === "tool";
   const serverTools = [...tools, ...(answersByCall ? [structured.tool] : [])].map(
@@ -126,7 +128,9 @@ export function builtInLoop(options: LoopOptions): Loop {
     },
     models: policy,
     settings: settingsOf,
-    withInstructions: (other) => builtInLoop({ ...options, instructions: other }),
+    alternatives: Object.keys(alternatives),
+    as: ({ instructions: other = instructions, model = "" }) =>
+      builtInLoop({ ...options, ...alternatives[model], instructions: other }),
     next(run, before) {
       const wanted = next(run, structured);
       return compactor === undefined ? wanted : compactor.next(wanted, run, before);

@@ -6,6 +6,7 @@ import { usage } from "./command-error.ts";
 export interface ForkFlags {
   readonly at?: number;
   readonly instructions?: string;
+  readonly model?: string;
   readonly input?: string;
   readonly state?: string;
   readonly agent?: string;
@@ -14,9 +15,10 @@ export interface ForkFlags {
 }
 
 /** @throws CommandError for a state that is no JSON */
-export function forkOptions({ instructions, input, state, ...options }: ForkFlags): ForkOptions {
+export function forkOptions({ instructions, model, input, state, ...options }: ForkFlags): ForkOptions {
   const edits = {
     ...(instructions !== undefined && { instructions }),
+    ...(model !== undefined && { model }),
     ...(input !== undefined && { input }),
     ...(state !== undefined && { state: parsed(state) }),
   };

@@ -129,9 +129,10 @@ export async function perdure(words: readonly string[], world: World): Promise<n
   command("fork <run>", "begin a run that goes on from an entry of this one, in a thread of its own")
     .option("--at <seq>", "the last entry that counts, as log numbers them; default: the newest", wholeNumber)
     .option("--instructions <text>", "another system prompt")
+    .option("--model <name>", "another one of the agent's models")
     .option("--input <text>", "what the user's newest message says, in place of what it said")
     .option("--state <json>", "the state at the entry, in place of what it was")
-    .option("--agent <name>", "another agent of the server, for another model or other tools")
+    .option("--agent <name>", "another agent of the server, for other tools")
     .option("--thread <id>", "the thread of the fork, a new one")
     .option("--acknowledge <writes...>", "writes behind the entry that may happen once more: step paths, or tools")
     .action((uid: string, options: Where & ForkFlags) =>

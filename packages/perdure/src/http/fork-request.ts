@@ -9,6 +9,7 @@ import { problem } from "./problem.ts";
 
 const edits = z.strictObject({
   instructions: z.string().exactOptional(),
+  model: z.string().exactOptional(),
   input: z
     .custom<string | readonly ContentPart[]>(
       (content) => UserMessageSchema.safeParse({ id: "u", role: "user", content }).success,
@@ -29,7 +30,7 @@ const options = z.strictObject({
 });
 
 export const FORK_INPUT =
-  "send { at?, edits?: { instructions?, input?, state? }, agent?, thread?, acknowledge?: [step path or tool] } as JSON";
+  "send { at?, edits?: { instructions?, model?, input?, state? }, agent?, thread?, acknowledge?: [step path or tool] } as JSON";
 
 /** @returns undefined for what is no such thing */
 export function readForkOptions(body: Json): ForkOptions | undefined {

@@ -246,8 +246,8 @@ const factSchema = z.discriminatedUnion("kind", [
     allotted: optional(object({ limits: amounts, audience: z.string().nullable() })),
     /** `history`: the last entry of what it has from there. */
     forkedFrom: optional(object({ uid, seq: count, history: optional(count) })),
-    /** In place of the agent's own. */
-    instructions: optional(z.string()),
+    /** In place of the agent's own; the model by its name among the agent's `models`. */
+    ...{ instructions: optional(z.string()), model: optional(z.string()) },
   }),
   /** In one batch with its RUN_STARTED. `request` is `null` for a headless leg. */
   fact("leg.started", { leg: count, runId: z.string(), request: legRequest.nullable() }),

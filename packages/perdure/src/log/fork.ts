@@ -48,6 +48,8 @@ export interface Forked {
   readonly principal: LegRequest["principal"] | undefined;
   /** In place of the agent's own. Default: the run's. */
   readonly instructions?: string | undefined;
+  /** By its name, in place of the agent's own. */
+  readonly model?: string | undefined;
   /** In place of the newest user message's content. */
   readonly input?: string | readonly ContentPart[] | undefined;
   /** In place of the committed state. */
@@ -251,12 +253,13 @@ function isHistory(
 }
 
 export function startedAs(run: Fact<"run.started">, { at }: ForkPoint, forked: Forked): Fact<"run.started"> {
-  const { uid, agent, definition, thread, labels, instructions = run.instructions } = forked;
+  const { uid, agent, definition, thread, labels, instructions = run.instructions, model } = forked;
   const { owner, turn } = run;
   return {
     ...{ kind: "run.started", uid, agent, definition, owner, thread, turn, labels },
     forkedFrom: { uid: run.uid, seq: at },
     ...(instructions !== undefined && { instructions }),
+    ...(model !== undefined && { model }),
   };
 }
 

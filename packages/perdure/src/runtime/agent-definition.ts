@@ -219,6 +219,12 @@ export interface ReadCall {
 }
 
 /** The steps of an agent between its tools: pure decisions, and the model calls. */
+/** What the thread of a fork keeps of it. */
+export interface AsForked {
+  readonly instructions?: string | undefined;
+  readonly model?: string | undefined;
+}
+
 export interface Loop {
   readonly tools: readonly DynTool[];
   /**
@@ -235,8 +241,10 @@ export interface Loop {
   readonly models: ModelPolicy;
   /** Pure: how a model step that begins now is asked. */
   settings(run: RunState, path: Path): Json;
-  /** The same agent under another system prompt, as a fork may have it. */
-  withInstructions(instructions: string): Loop;
+  /** The names of the models that a fork may have in place of its own. */
+  readonly alternatives: readonly string[];
+  /** The same agent, as a fork may have it: under another system prompt, with another of its models. One that it does not have (any more) is its own. */
+  as(fork: AsForked): Loop;
   readonly budget?: LoopBudget | null;
   /** Pure: what the log asks for, whatever runs at the moment. `before`: the thread's runs before this one, oldest first. */
   next(run: RunState, before: readonly RunState[]): Next;

@@ -125,7 +125,9 @@ export class BodyLoop implements Loop, LoopHost {
   }
 
   /** What its models are told stands in the code. */
-  withInstructions(): Loop {
+  readonly alternatives = [];
+
+  as(): Loop {
     return this;
   }
 

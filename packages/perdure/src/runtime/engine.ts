@@ -15,7 +15,7 @@ import type { Message, RunAgentInput } from "../protocol/events.ts";
 import { type Json, jsonEqual } from "../protocol/json.ts";
 import type { Path, Principal, Uid } from "../protocol/words.ts";
 import type { Answer, EventStore, Meaning, Posted, Run, ThreadKey } from "../store/store.ts";
-import type { Agent } from "./agent-definition.ts";
+import type { Agent, AsForked } from "./agent-definition.ts";
 import { answerQuestion } from "./answers.ts";
 import { childUids, isOfChild } from "./child-start.ts";
 import { definitionHash } from "./definition-hash.ts";
@@ -72,6 +72,21 @@ export class AgentMissingError extends PerdureError {
     super(
       "AGENT_MISSING",
       `run ${run} belongs to agent "${agent}", which this runtime does not have; it rests until one does`,
+    );
+  }
+}
+
+/** The thread of a fork has a model that its agent does not have any more. */
+export class ModelMissingError extends PerdureError {
+  override readonly name = "ModelMissingError";
+  constructor(
+    readonly run: Uid,
+    readonly agent: string,
+    readonly model: string,
+  ) {
+    super(
+      "MODEL_MISSING",
+      `run ${run} was forked with model "${model}", which agent "${agent}" does not have among its models any more; it goes on with the agent's own`,
     );
   }
 }
@@ -218,8 +233,7 @@ export class Engine {
             brought = added.messages;
             const turn = (view.run?.turn ?? 0) + 1;
             const request = legRequest({ input, principal, shown }, added);
-            const instructions = last?.run.instructions;
-            return this.#firstEntries({ agent, key, turn, request, state, instructions });
+            return this.#firstEntries({ agent, key, turn, request, state, forked: last?.run });
           },
         });
       });
@@ -362,10 +376,10 @@ export class Engine {
     readonly turn: number;
     readonly request: LegRequest;
     readonly state: Json;
-    /** A fork's, which its thread keeps. */
-    readonly instructions: string | undefined;
+    /** What its thread has of a fork. */
+    readonly forked: AsForked | undefined;
   }): NewEntry[] {
-    const { agent, key, turn, request, state, instructions } = start;
+    const { agent, key, turn, request, state, forked: { instructions, model } = {} } = start;
     const isOther = !jsonEqual(state, request.state ?? {});
     const root = "" as Path;
     const uid = this.#newUid();
@@ -380,6 +394,7 @@ export class Engine {
         turn,
         labels: this.#observer?.begins({ uid, agent: agent.name, thread: key.thread }) ?? {},
         ...(instructions !== undefined && { instructions }),
+        ...(model !== undefined && { model }),
       },
       { kind: "leg.started", leg: 1, runId: request.runId, request },
       // The state that the run begins with, where it is not the client's: the agent's initial one, or the thread's last.
@@ -414,8 +429,7 @@ export class Engine {
         const { lease } = await this.store.post(of, (view): Meaning => {
           const isStill = view.run?.uid === newest.uid && view.run.head === newest.head && view.queued[0]?.n === queued;
           if (!isStill) return { is: "refuse", ...STALE };
-          const { instructions } = before;
-          return { is: "run", queued, first: this.#firstEntries({ agent, key, turn, request, state, instructions }) };
+          return { is: "run", queued, first: this.#firstEntries({ agent, key, turn, request, state, forked: before }) };
         });
         if (lease !== null) return this.#driving.drive({ lease, leasedAt });
       }
@@ -443,6 +457,10 @@ export class Engine {
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
       development: this.#development,
     };
+    const { model } = state.run;
+    if (model !== undefined && agent.loop?.alternatives.includes(model) === false) {
+      report(new ModelMissingError(run.uid, agent.name, model));
+    }
     const going = agent.loop === undefined ? agent : { ...agent, loop: loopOf(agent.loop, state) };
     const observing = this.#observer?.drives({ agent: going, epoch: lease.epoch, run: state, before });
     const driven =

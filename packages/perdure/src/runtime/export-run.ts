@@ -85,8 +85,8 @@ function askedIn(loop: Loop, entries: readonly Entry[], before: readonly RunStat
 }
 
 /** The loop under which a run goes on. */
-export function loopOf(loop: Loop, { run: { instructions } }: RunState): Loop {
-  return instructions === undefined ? loop : loop.withInstructions(instructions);
+export function loopOf(loop: Loop, { run: { instructions, model } }: RunState): Loop {
+  return instructions === undefined && model === undefined ? loop : loop.as({ instructions, model });
 }
 
 function isAsThen(loop: Loop, recorded: { readonly instructions: string; readonly tools: string }): boolean {

@@ -27,6 +27,8 @@ import type { Threads } from "./threads.ts";
 export interface ForkEdits {
   /** The system prompt, in place of the agent's. It stays with the fork's thread. The code of a `run(ctx)` has its own. */
   readonly instructions?: string;
+  /** The name of another model among the agent's `models`, in place of its `model`. It stays with the fork's thread. */
+  readonly model?: string;
   /** What the user's newest message says, in place of what it said. */
   readonly input?: string | readonly ContentPart[];
   /**
@@ -40,7 +42,7 @@ export interface ForkOptions {
   /** The last entry that counts, by its `seq` in the run's log. Default: the newest one. */
   readonly at?: number;
   readonly edits?: ForkEdits;
-  /** Another agent of the runtime, for another model or other tools. Default: the run's. */
+  /** Another agent of the runtime, for other tools. Default: the run's. */
   readonly agent?: string;
   /** The thread of the fork, which has to be new. Default: a name of its own. */
   readonly thread?: string;
@@ -117,7 +119,10 @@ export async function planFork(
   const log = { entries, state, before: before.at(-1) };
   const point = forkPoint(log, at ?? state.head);
   const source: ForkSource = { ...log, children: await stepsOfChildren(store, threads, log, point) };
-  const { instructions, input } = edits;
+  const { instructions, model, input } = edits;
+  const alternatives = agent.loop?.alternatives ?? [];
+  if (model !== undefined && !alternatives.includes(model)) throw noModel(from, agent, model);
+  const kept = alternatives.find((name) => name === state.run.model);
   if (input !== undefined && lastUserMessage(point) === undefined) {
     throw new ForkRefusedError(
       from,
@@ -139,7 +144,7 @@ export async function planFork(
   const begun: ForkedRun = { uid, agent: agent.name, thread, forkedFrom: { uid: from, seq: point.at } };
   const forked: Forked = {
     ...{ uid, agent: agent.name, definition: definitionOf(agent), thread, labels: labelsOf(begun) },
-    ...{ principal, instructions, input },
+    ...{ principal, instructions, model: model ?? kept, input },
     state: checked,
   };
   const { tenant, subject } = run;
@@ -201,13 +206,22 @@ function forkingAgent(run: Run, name: string, agents: ReadonlyMap<string, Agent>
   return agent;
 }
 
+function noModel(uid: Uid, { name, loop }: Agent, model: string): ForkRefusedError {
+  const known = loop?.alternatives.join(", ") || "none";
+  return new ForkRefusedError(
+    uid,
+    "FORK_EDIT",
+    `agent "${name}" has no model named "${model}" among its models; there is ${known}`,
+  );
+}
+
 /** What cannot be had where code is held against what it has done. */
-function checkCode({ uid, pruned }: Run, { name }: Agent, { instructions }: ForkEdits): void {
-  if (instructions !== undefined) {
+function checkCode({ uid, pruned }: Run, { name }: Agent, { instructions, model }: ForkEdits): void {
+  if (instructions !== undefined || model !== undefined) {
     throw new ForkRefusedError(
       uid,
       "FORK_EDIT",
-      `agent "${name}" is a run(ctx), and what its models are told stands in its code: fork without edits.instructions, or with another agent`,
+      `agent "${name}" is a run(ctx), and which models it asks, and what they are told, stands in its code: fork without edits.instructions and edits.model, or with another agent`,
     );
   }
   if (pruned === null) return;

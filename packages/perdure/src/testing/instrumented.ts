@@ -43,6 +43,9 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
     get tools() {
       return loop.tools.map((tool) => (isAgentTool(tool) ? calling(tool, host) : tool));
     },
+    get alternatives() {
+      return loop.alternatives;
+    },
     get models() {
       return loop.models;
     },
@@ -50,7 +53,7 @@ function instrumentedLoop(loop: Loop, host: Host): Loop {
       return loop.budget ?? null;
     },
     settings: (run, path) => loop.settings(run, path),
-    withInstructions: (other) => instrumentedLoop(loop.withInstructions(other), host),
+    as: (fork) => instrumentedLoop(loop.as(fork), host),
     next(run, before) {
       const next = loop.next(run, before);
       if (next.next !== "own") return next;

@@ -24,6 +24,8 @@ describe("perdure fork", () => {
       ["log", fork, "--follow", ...where],
       ["why", fork, ...where],
     ]);
+    const model = await command(["fork", uid, "--model", "terse", ...where]);
+    expect([model.code, model.err]).toEqual([1, expect.stringContaining('no model named "terse"')]);
     const nonsense = await command(["fork", uid, "--state", "{", ...where]);
     expect([nonsense.code, nonsense.err]).toEqual([2, expect.stringContaining("--state is not JSON")]);
     const file = await command(["fork", uid, "--store", serving.file]);

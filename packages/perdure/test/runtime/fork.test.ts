@@ -97,6 +97,92 @@ async function refunded(): Promise<{ uid: string; log: Entry[]; after: (path: st
 
 const finalText = async (uid: string) => fold(await logOf(uid)).messages.at(-1)?.content;
 
+describe("a fork with another of its agent's models", () => {
+  const speaker = (says: string) => scriptedModel(() => ({ text: says }));
+  const sayer = (more: object = {}) =>
+    agent({ name: "sayer", model: speaker("own"), models: { terse: speaker("terse") }, ...more }) as Agent;
+  const reported: unknown[] = [];
+  const open = async (one: Agent) => {
+    await runtime.close();
+    runtime = createRuntime({ agents: [one, desk("desk", "Done.")], store, onError: (error) => reported.push(error) });
+    await runtime.open();
+  };
+  const newest = async () => {
+    const uid = (await store.runs({ tenant: "local" })).items[0]?.uid ?? "";
+    await rests(uid);
+    return uid;
+  };
+  const begun = async () => {
+    await open(sayer());
+    await ask("/agents/sayer", saying("hi"));
+    return await newest();
+  };
+
+  it("goes on with it, and so do the later turns of its thread; a fork of that does, too, unless told otherwise", async () => {
+    const uid = await begun();
+    const fork = await runtime.fork(uid, { at: 0, edits: { model: "terse" }, thread: "f" });
+    await rests(fork.uid);
+    expect(await finalText(fork.uid)).toBe("terse");
+    await ask("/agents/sayer", saying("again", { threadId: "f", id: "u2" }));
+    const second = await newest();
+    expect(await finalText(second)).toBe("terse");
+    const again = await runtime.fork(second, { at: 0 });
+    await rests(again.uid);
+    expect(await finalText(again.uid)).toBe("terse");
+    expect(await finalText(uid)).toBe("own");
+  });
+
+  it("is refused where the agent has no such model, and says which it has", async () => {
+    const uid = await begun();
+    await expect(runtime.fork(uid, { edits: { model: "vast" } })).rejects.toMatchObject({
+      code: "FORK_EDIT",
+      message: expect.stringContaining('no model named "vast" among its models; there is terse'),
+    });
+    expect((await ask(`/runs/${uid}/fork`, { at: 0, edits: { model: "toString" } })).status).toBe(422);
+    expect((await ask(`/runs/${uid}/fork`, { at: 0, edits: { model: "terse" } })).status).toBe(201);
+  });
+
+  it("goes on with the agent's own, and says so, when a deploy has taken it away; a fork under another agent has that one's", async () => {
+    const uid = await begun();
+    const fork = await runtime.fork(uid, { at: 0, edits: { model: "terse" }, thread: "f" });
+    await rests(fork.uid);
+    const other = await runtime.fork(fork.uid, { at: 0, agent: "desk", edits: { state: { refunds: [] } } });
+    await rests(other.uid);
+    expect(await finalText(other.uid)).toBe("Done. (hi)");
+    await open(sayer({ models: {} }));
+    await ask("/agents/sayer", saying("again", { threadId: "f", id: "u2" }));
+    expect(await finalText(await newest())).toBe("own");
+    expect(reported).toMatchObject([{ code: "MODEL_MISSING" }]);
+  });
+
+  it("is asked for an output in its own way", async () => {
+    const model = (supportsStructuredOutputs: boolean) => ({
+      ...scriptedModel(({ tools }) => {
+        asked.push(tools.join());
+        return supportsStructuredOutputs ? { text: '{"n":1}' } : { calls: [{ name: "final_answer", input: { n: 1 } }] };
+      }),
+      supportsStructuredOutputs,
+    });
+    const output = z.object({ n: z.number() });
+    await open(sayer({ model: model(false), models: { terse: model(true) }, output }));
+    await ask("/agents/sayer", saying("hi"));
+    const uid = await newest();
+    const fork = await runtime.fork(uid, { at: 0, edits: { model: "terse" } });
+    await rests(fork.uid);
+    expect(asked).toEqual(["final_answer", ""]);
+    for (const run of [uid, fork.uid]) expect((await store.run(run as Uid))?.outcome).toBe("success");
+  });
+
+  it("is known when the agent is defined: what is wrong with it, and that a budget in money lacks its price", () => {
+    expect(() => sayer({ models: { terse: {} } })).toThrow(/models\.terse of agent "sayer"/);
+    const pricing = { "own/own": { input: 1, output: 1 } };
+    const priced = (models: object) => sayer({ model: named("own"), models, budget: { usd: 1 }, pricing });
+    const named = (id: string) => ({ ...speaker(id), provider: id, modelId: id });
+    expect(() => priced({})).not.toThrow();
+    expect(() => priced({ terse: named("terse") })).toThrow(/terse/);
+  });
+});
+
 describe("a fork", () => {
   it("is refused until each write behind its entry is acknowledged, by its path or by its tool", async () => {
     const { uid, after } = await refunded();
@@ -249,7 +335,8 @@ describe("a fork", () => {
       [{ thread: "t" }, 409, "THREAD_EXISTS"],
       [{ agent: "nobody" }, 404, "AGENT_NOT_FOUND"],
       [{ edits: { state: { refunds: 1 } } }, 422, "STATE_INVALID"],
-      [{ edits: { model: "gpt-5" } }, 400, "INPUT_INVALID"],
+      [{ edits: { model: "gpt-5" } }, 422, "FORK_EDIT"],
+      [{ edits: { temperature: 1 } }, 400, "INPUT_INVALID"],
     ] as const;
     for (const [body, status, code] of refusals) {
       const refused = await ask(`/runs/${uid}/fork`, body);
