@@ -72,6 +72,9 @@ export class Outside {
 
   constructor(readonly disk: Disk) {}
 
+  /** Called before the clock jumps to a time. @returns whether there is something else to do first */
+  beforeJump: () => Promise<boolean> = () => Promise.resolve(false);
+
   /** Moves on whenever somebody looks, so that every delta is a frame of its own and no play waits for a window. */
   readonly clock = (): number => {
     this.#at += 40;
@@ -92,7 +95,8 @@ export class Outside {
       if (at === null || at <= this.#at || at - this.#at > LONGEST_WAIT) return at;
       // At rest it is the outside that is waited for, and a question must not expire before its answer.
       const runs = await store.runs({ tenant: "local", limit: 500 });
-      if (runs.items.some(({ legOpen, outcome }) => legOpen && outcome === null)) this.#at = at;
+      const isDue = runs.items.some(({ legOpen, outcome }) => legOpen && outcome === null);
+      if (isDue && !(await this.beforeJump())) this.#at = at;
       return at;
     };
     return new Proxy(store, {

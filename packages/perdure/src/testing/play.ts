@@ -36,6 +36,7 @@ import {
   RequestRefused,
   type ScriptClient,
 } from "./script-client.ts";
+import { Signaller, signalsDue } from "./signaller.ts";
 
 /** The world of one play. */
 export interface Stage<W> {
@@ -126,9 +127,9 @@ export async function play<W>(story: Story<W>, fates: readonly Fate[] = []): Pro
   const disk = story.disk();
   const playing = new Play(story, stage, disk, fates);
   try {
-    return await playing.orStuck(playing.toTheEnd());
+    return await playing.orStuck(Promise.race([playing.toTheEnd(), playing.signals()]));
   } catch (error) {
-    throw playing.stuck(error);
+    throw await playing.explained(error);
   } finally {
     playing.leave();
     await playing.orStuck(disk.remove());
@@ -145,6 +146,7 @@ class Play<W> {
   readonly #leftBehind = new Map<string, Body>();
   readonly #look: Look<W>;
   readonly #others: Others;
+  #signaller: Signaller<W> | undefined;
   #life: Life | undefined;
   #name = "";
   #isOver = false;
@@ -155,11 +157,15 @@ class Play<W> {
     this.#outside = new Outside(disk);
     this.#fates = [...fates];
     this.#others = story.others?.(stage.world) ?? {};
+    const { signals } = story.script;
     this.#look = {
       world: stage.world,
       effects: () => stage.effects(),
       happened: (effect) => stage.effects().includes(effect),
     };
+    if (signals === undefined) return;
+    this.#signaller = new Signaller(signals, this.#look, () => this.#life);
+    this.#outside.beforeJump = () => this.#signaller?.pass() ?? Promise.resolve(false);
   }
 
   async toTheEnd(): Promise<Ended<W>> {
@@ -188,6 +194,17 @@ class Play<W> {
     // A body that is running would be waited for.
     if (life.running.length === 0) await life.runtime.close();
     return ended;
+  }
+
+  /** While the play goes on. @throws {@link MatrixScriptError} when a signal is refused */
+  async signals(): Promise<never> {
+    const signaller = this.#signaller;
+    if (signaller === undefined) return await new Promise<never>(() => {});
+    while (!this.#isOver) {
+      await signaller.pass();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return await new Promise<never>(() => {});
   }
 
   /** Nothing of it goes on from now. What hangs would hang closing, too; so what is left dies. */
@@ -401,12 +418,27 @@ class Play<W> {
     });
   }
 
-  /** What the script, or the world, has thrown, with the place where the play was cut. */
-  stuck(error: unknown): PlayStuckError {
-    if (error instanceof PlayStuckError) return error;
-    return new PlayStuckError(error instanceof Error ? error.message : String(error), this.#deaths, [], {
-      cause: error,
+  /** What the script, or the world, has thrown, with the place where the play was cut, and what nobody has signalled. */
+  async explained(error: unknown): Promise<PlayStuckError> {
+    const why = error instanceof Error ? error.message : String(error);
+    const waits = await this.#unsent();
+    if (error instanceof PlayStuckError && waits === "") return error;
+    const known = error instanceof PlayStuckError ? error : undefined;
+    return new PlayStuckError(`${why}${waits}`, this.#deaths, known?.running ?? [], {
+      cause: known === undefined ? error : known.cause,
     });
+  }
+
+  async #unsent(): Promise<string> {
+    const { signals = {} } = this.#story.script;
+    const store = this.#life?.mortal.below;
+    const waits = store === undefined ? [] : await signalsDue(store).catch(() => []);
+    return waits
+      .filter(({ name }) => !Object.hasOwn(signals, name))
+      .map(
+        ({ uid, name }) => `; run ${uid} waits for the signal "${name}": add what is sent to the script's \`signals\``,
+      )
+      .join("");
   }
 
   #stuck(why: string, causes: readonly unknown[] = []): PlayStuckError {

@@ -51,6 +51,11 @@ export interface ScriptTurn {
   readonly forwardedProps?: { readonly [name: string]: Json };
 }
 
+/** What is signalled, by name: its payload, or what gives the payload of the nth signal of a run, from 0. */
+export interface ScriptSignals<W> {
+  readonly [name: string]: Json | ((look: Look<W>, nth: number) => Json);
+}
+
 /** A conversation from outside. Each turn begins when the one before is over: its run has ended, and nothing is asked any more. */
 export interface MatrixScript<W = undefined> {
   /** Default: one turn, "go". */
@@ -59,6 +64,8 @@ export interface MatrixScript<W = undefined> {
   readonly answers?: readonly AnswerRule<W>[] | Answering<W>;
   /** Whether somebody answers this one in the inbox, before the client says the same. Default: nobody. */
   readonly inInbox?: (question: ScriptQuestion, look: Look<W>) => boolean;
+  /** What is sent to code that waits for a signal (`ctx.receive`): one for each wait, once its run has nothing else to do, and before any time that it waits for beside is up. Default: nothing. */
+  readonly signals?: ScriptSignals<W>;
   /** The client's own tools, offered with every request. */
   readonly tools?: readonly Tool[];
   /** What the client's tools return, by name: the text of the tool message. */

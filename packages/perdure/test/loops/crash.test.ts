@@ -55,11 +55,13 @@ const answers = [
   { kind: "question", reply: { status: "resolved", payload: true } },
 ] as const;
 
+const signals = { quote: { cents: 5 }, parcel: (_: unknown, nth: number) => `parcel${nth}` };
+
 async function matrixOf(make: (shop: Shop) => Agent, deaths = 1, limit?: number) {
   return await crashMatrix((shop: Shop) => make(shop), {
     world: () => new Shop(),
     effects: (shop) => shop.ledger,
-    script: { answers },
+    script: { answers, signals },
     deaths,
     ...(limit !== undefined && { limit }),
   });
@@ -86,6 +88,8 @@ const everything = loop(async (ctx, shop) => {
   ctx.say("An hour later.");
   const isSure = await ctx.ask({ message: "Pay?", schema: z.boolean() });
   if (!isSure) return "no";
+  const { cents } = await ctx.receive("quote", z.object({ cents: z.number() }));
+  ctx.say(`It is ${cents} cents.`);
   const { paid } = await ctx.call(pay, { id: "a" });
   await ctx.once(
     "note",
@@ -108,7 +112,7 @@ const everything = loop(async (ctx, shop) => {
   return { paid, isLate: at > 0, isChance: chance >= 0, id: ctx.uuid().length };
 });
 
-it("one after another: calls, steps, a question, a timer, readings, texts and state", async () => {
+it("one after another: calls, steps, a question, a signal, a timer, readings, texts and state", async () => {
   const report = await matrixOf(everything);
   report.assertNoFindings();
   expect(report.effects).toEqual(["pay a", "note a"]);
@@ -141,28 +145,29 @@ it("models: their answers stream once, and their calls are run once", async () =
   expect(report.effects).toEqual(["pay b"]);
 }, 300_000);
 
+const write = (lane: LoopContext<Desk>, shop: Shop, row: string) =>
+  lane.once(
+    row,
+    { settle: 0, reconcile: () => (shop.ledger.includes(row) ? applied(row) : notApplied()) },
+    async () => {
+      await shop.act(row);
+      return row;
+    },
+  );
+
 const lanes = loop(async (ctx, shop) => {
-  const write = (lane: LoopContext<Desk>, row: string) =>
-    lane.once(
-      row,
-      { settle: 0, reconcile: () => (shop.ledger.includes(row) ? applied(row) : notApplied()) },
-      async () => {
-        await shop.act(row);
-        return row;
-      },
-    );
   const written = await ctx.parallel([
-    (lane) => write(lane, "left"),
+    (lane) => write(lane, shop, "left"),
     async (lane) => {
       await lane.sleep("1h");
-      return await write(lane, "right");
+      return await write(lane, shop, "right");
     },
   ]);
   const won = await ctx.race<string>([
     (lane) => lane.once("quick", { effect: "read" }, () => "quick"),
     async (lane) => {
       await lane.sleep("3d");
-      return await write(lane, "never");
+      return await write(lane, shop, "never");
     },
   ]);
   await ctx.step("closing", async () => {
@@ -171,6 +176,33 @@ const lanes = loop(async (ctx, shop) => {
   });
   return [...written, won, ctx.version("closing", 2)];
 });
+
+const signalled = loop(async (ctx, shop) => {
+  const { pay } = toolsOf(shop);
+  const fetched = await ctx.parallel([
+    (lane) => lane.receive("parcel"),
+    (lane) => lane.receive("parcel"),
+    (lane) => lane.call(pay, { id: "s" }),
+  ]);
+  const first = await ctx.race<string>([
+    async (lane) => {
+      await lane.receive("quote");
+      return "quoted";
+    },
+    async (lane) => {
+      await lane.sleep("3d");
+      return "too late";
+    },
+  ]);
+  const last = await ctx.receive("parcel");
+  return await write(ctx, shop, [...fetched.slice(0, 2), first, last].join("-"));
+});
+
+it("signals: each wait gets one, in their order, also beside a question, and before the time that it races with", async () => {
+  const report = await matrixOf(signalled, 2, 120);
+  report.assertNoFindings();
+  expect(report.effects).toEqual(["pay s", "parcel0-parcel1-quoted-parcel2"]);
+}, 300_000);
 
 it("lanes side by side, a race, and a step of the screen that a question interrupts", async () => {
   const report = await matrixOf(lanes);

@@ -13,6 +13,7 @@ import type { ForkedRun, ForkOptions } from "../../src/runtime/fork.ts";
 import type { EventStore, Run } from "../../src/store/store.ts";
 import { type Fate, Life } from "../../src/testing/life.ts";
 import { memoryDisk, Outside } from "../../src/testing/outside.ts";
+import { Signaller } from "../../src/testing/signaller.ts";
 import { CLIENT_TOOL, client, Ledger, loopOf, type Op } from "./random-loops.ts";
 
 /** How a run has ended, and what it did. */
@@ -46,6 +47,7 @@ export class Stopped extends Error {
 /** One program, one store, and as many worlds as it is played in. */
 export class ForkedLoops {
   readonly #outside = new Outside(memoryDisk());
+  readonly #signaller: Signaller<undefined>;
   #life: Life | undefined;
   #ledger = new Ledger();
   #fates: Fate[] = [];
@@ -54,7 +56,11 @@ export class ForkedLoops {
     private readonly program: readonly Op[],
     /** What the forks run, where that is another one. */
     private readonly forked = program,
-  ) {}
+  ) {
+    const look = { world: undefined, effects: () => [], happened: () => false };
+    this.#signaller = new Signaller(client.signals, look, () => this.#life);
+    this.#outside.beforeJump = () => this.#signaller.pass();
+  }
 
   /** Plays it as it is. */
   async plays(fates: readonly Fate[] = []): Promise<Gone> {
@@ -152,7 +158,7 @@ export class ForkedLoops {
     const headers = { "content-type": "application/json" };
     const messages = [{ id: "u", role: "user", content: "go" }, ...results];
     const body = { ...request, messages, tools: client.tools, context: [], state: {} };
-    await this.#ask("/agents/random", { method: "POST", headers, body: JSON.stringify(body) });
+    await this.#signalling(this.#ask("/agents/random", { method: "POST", headers, body: JSON.stringify(body) }));
   }
 
   /** What the front end's tools return that a run waits for. */
@@ -175,7 +181,7 @@ export class ForkedLoops {
     let held = newTranscript();
     for (let tries = 0; tries < 200; tries++) {
       // The stream ends when its leg does, or with its server.
-      held = await this.#read(thread, held);
+      held = await this.#signalling(this.#read(thread, held));
       const run = (await (await this.#store()).runs({ tenant: "local", thread, limit: 1 })).items[0];
       if (run === undefined) throw new Error(`thread ${thread} has no run`);
       if (run.aside !== null) throw new Error(run.aside);
@@ -193,6 +199,20 @@ export class ForkedLoops {
       await new Promise((resolve) => setImmediate(resolve));
     }
     throw new Error(`thread ${thread} does not end: ${this.reported.map(String).join("; ")}`);
+  }
+
+  /** Sends what the code waits for meanwhile. */
+  async #signalling<T>(work: Promise<T>): Promise<T> {
+    let isDone = false;
+    const end = (): void => {
+      isDone = true;
+    };
+    work.then(end, end);
+    while (!isDone) {
+      await this.#signaller.pass();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return await work;
   }
 
   async #gone(run: Run, held: HeldByClient): Promise<Gone> {

@@ -38,7 +38,7 @@ export type Op =
     }
   | { readonly op: "once"; readonly effect: Effect; readonly ends: Ends; readonly looks: boolean }
   | { readonly op: "spawn"; readonly asks: boolean }
-  | { readonly op: "ask" | "client" | "sleep" | "reading" | "pause" | "idle" }
+  | { readonly op: "ask" | "client" | "receive" | "sleep" | "reading" | "pause" | "idle" }
   | { readonly op: "parallel"; readonly branches: readonly (readonly Op[])[] }
   | { readonly op: "race"; readonly quick: readonly Op[]; readonly slow: readonly Op[] };
 
@@ -53,7 +53,7 @@ const call: fc.Arbitrary<Op> = fc.record({
 });
 const once: fc.Arbitrary<Op> = fc.record({ op: fc.constant("once" as const), effect, ends, looks: fc.boolean() });
 const wait: fc.Arbitrary<Op> = fc.record({
-  op: fc.constantFrom("ask" as const, "client" as const, "sleep" as const),
+  op: fc.constantFrom("ask" as const, "client" as const, "receive" as const, "sleep" as const),
 });
 const spawn: fc.Arbitrary<Op> = fc.record({ op: fc.constant("spawn" as const), asks: fc.boolean() });
 const reading: fc.Arbitrary<Op> = fc.record({
@@ -131,6 +131,7 @@ export const CLIENT_TOOL = { name: "theirs", description: "The client's.", param
 export const client = {
   tools: [CLIENT_TOOL],
   results: { [CLIENT_TOOL.name]: (input: Json) => `theirs: ${JSON.stringify(input)}` },
+  signals: { word: { said: true } },
 };
 
 /** The outside: it counts, and nothing keeps it from being done twice but its own keys. */
@@ -263,6 +264,8 @@ class Player {
         );
       case "ask":
         return await this.#settled(at, () => ctx.ask({ message: at, schema: z.string() }));
+      case "receive":
+        return await this.#settled(at, () => ctx.receive("word"));
       case "client":
         return await this.#settled(at, () => ctx.call(ctx.clientTool(CLIENT_TOOL.name) ?? CLIENT_TOOL, { at }));
       case "spawn":

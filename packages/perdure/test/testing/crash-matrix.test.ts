@@ -1,6 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { agent, applied, HandlerError, type LoopAgent, notApplied, suspend, tool } from "../../src/index.ts";
+import {
+  type Agent,
+  agent,
+  applied,
+  HandlerError,
+  type LoopAgent,
+  notApplied,
+  suspend,
+  tool,
+} from "../../src/index.ts";
 import {
   type Boundary,
   CrashMatrixError,
@@ -490,6 +499,14 @@ describe("a script that does not fit", () => {
       desk([refund(service)], [calls(["refund", { orderId: "1", cents: 9_000 }]), done]);
     await expect(crashMatrix(asks, served)).rejects.toThrow(MatrixScriptError);
     await expect(crashMatrix(asks, served)).rejects.toThrow(/"Refund 90 EUR\?" \(approval, tool `refund`\)/);
+  });
+
+  test("names the signal that nobody sends", async () => {
+    const waits = () => agent({ name: "waits", run: (ctx) => ctx.receive("paid") }) as Agent;
+    const report = await crashMatrix(waits, { ...served, patience: 200 });
+    expect(report.unexpected[0]?.found).toMatch(
+      /nothing has happened .*waits for the signal "paid": add what is sent to the script's `signals`/,
+    );
   });
 
   test("is a finding where only a cut shows it", async () => {

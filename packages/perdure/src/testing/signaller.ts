@@ -1,0 +1,123 @@
+/** Sends the signals of a script to code that waits for them: one for each wait, over as many processes as it takes. */
+import type { Entry } from "../log/entries.ts";
+import type { Path, Uid } from "../protocol/words.ts";
+import { signalOf } from "../runtime/body-record.ts";
+import type { EventStore, Inbox } from "../store/store.ts";
+import type { Life } from "./life.ts";
+import { type Look, MatrixScriptError, type ScriptSignals } from "./script.ts";
+
+/** Waits of a run for signals of one name. */
+interface Waits {
+  readonly uid: Uid;
+  readonly name: string;
+  /** How many of that name have come so far. */
+  readonly come: number;
+  /** How many more it takes until nothing waits. */
+  readonly due: number;
+}
+
+export class Signaller<W> {
+  readonly #signals: ScriptSignals<W>;
+  readonly #look: Look<W>;
+  readonly #life: () => Life | undefined;
+  /** By run, its last entry when nothing was due. */
+  readonly #quiet = new Map<Uid, number>();
+  #last: Promise<boolean> = Promise.resolve(false);
+
+  /** @param life - the process that is there, dead or alive */
+  constructor(signals: ScriptSignals<W>, look: Look<W>, life: () => Life | undefined) {
+    this.#signals = signals;
+    this.#look = look;
+    this.#life = life;
+  }
+
+  /** Sends what is waited for. @returns whether there was anything @throws {@link MatrixScriptError} */
+  pass(): Promise<boolean> {
+    // One after the other, or two would send the same.
+    const pass = this.#last.then(() => this.#pass());
+    this.#last = pass.catch(() => false);
+    return pass;
+  }
+
+  async #pass(): Promise<boolean> {
+    const life = this.#life();
+    if (life === undefined || life.mortal.isDead) return false;
+    let hasSent = false;
+    for (const { uid, name, come, due } of await signalsDue(life.mortal.below, this.#quiet)) {
+      if (!Object.hasOwn(this.#signals, name)) continue;
+      for (let nth = come; nth < come + due; nth++) hasSent = (await this.#send(life, uid, name, nth)) || hasSent;
+    }
+    return hasSent;
+  }
+
+  /** A process that dies meanwhile has taken it or has not: the next look says which. */
+  async #send(life: Life, uid: Uid, name: string, nth: number): Promise<boolean> {
+    const given = this.#signals[name];
+    const payload = (typeof given === "function" ? given(this.#look, nth) : given) ?? null;
+    const headers = { "content-type": "application/json" };
+    const sent = life
+      .fetch(`http://localhost/runs/${uid}/signals/${encodeURIComponent(name)}`, {
+        ...{ method: "POST", headers, body: JSON.stringify(payload) },
+      })
+      .catch((error: unknown) => {
+        if (!life.mortal.isDead) throw error;
+      });
+    const response = await Promise.race([sent, life.mortal.died]);
+    if (!(response instanceof Response) || life.mortal.isDead) return false;
+    if (response.ok) return true;
+    const why = `${response.status} ${await response.text()}`;
+    throw new MatrixScriptError(`the signal "${name}" is refused for run ${uid}: ${why}`);
+  }
+}
+
+/**
+ * What the runs of a store wait for. Only those that rest: what came earlier would come at another point of each play.
+ *
+ * @param quiet - by run, its last entry when nothing was due: it is not read again before it has moved
+ */
+export async function signalsDue(store: EventStore, quiet = new Map<Uid, number>()): Promise<readonly Waits[]> {
+  const all: Waits[] = [];
+  for (const { uid, head, owner, outcome, aside } of (await store.runs({ tenant: "local", limit: 500 })).items) {
+    const isWaiting = owner === null && outcome === null && aside === null;
+    if (!isWaiting || quiet.get(uid) === head) continue;
+    // What is taken from the inbox while the log is read counts twice then: less is sent, and the next look sends it.
+    const inbox = await store.inbox(uid);
+    const log: Entry[] = [];
+    for await (const entry of store.read(uid, -1)) log.push(entry);
+    const waits = waitsOf(uid, log, inbox);
+    if (waits.length === 0 && inbox.length === 0) quiet.set(uid, log.at(-1)?.seq ?? -1);
+    all.push(...waits);
+  }
+  return all;
+}
+
+function waitsOf(uid: Uid, log: readonly Entry[], inbox: readonly Inbox[]): readonly Waits[] {
+  const open = new Map<Path, string>();
+  /** By name: what has come, and nobody has received. */
+  const [come, left] = [new Map<string, number>(), new Map<string, number>()];
+  const count = (counts: Map<string, number>, name: string, by: number) =>
+    counts.set(name, (counts.get(name) ?? 0) + by);
+  const comes = (name: string): void => {
+    for (const counts of [come, left]) count(counts, name, 1);
+  };
+  for (const entry of log) {
+    if (entry.kind === "step.started" && entry.step === "signal") open.set(entry.path, entry.name);
+    const name = entry.kind === "step.finished" ? open.get(entry.path) : undefined;
+    if (entry.kind === "step.finished" && name !== undefined) {
+      open.delete(entry.path);
+      if (entry.status === "ok") count(left, name, -1);
+    }
+    const signal = signalOf(entry);
+    if (signal !== undefined) comes(signal.name);
+  }
+  for (const item of inbox) {
+    if (item.kind !== "signal") continue;
+    const signal = signalOf({ kind: "inbox.taken", item: item.kind, payload: item.payload, by: item.by });
+    if (signal !== undefined) comes(signal.name);
+  }
+  const names = [...open.values()];
+  return [...new Set(names)].flatMap((name): readonly Waits[] => {
+    const due = names.filter((one) => one === name).length - (left.get(name) ?? 0);
+    return due > 0 ? [{ uid, name, come: come.get(name) ?? 0, due }] : [];
+  });
+}
