@@ -179,9 +179,9 @@ const lanes = loop(async (ctx, shop) => {
 
 const signalled = loop(async (ctx, shop) => {
   const { pay } = toolsOf(shop);
-  const fetched = await ctx.parallel([
-    (lane) => lane.receive("parcel"),
-    (lane) => lane.receive("parcel"),
+  const [one, two] = await ctx.parallel([
+    (lane) => lane.receive("parcel", z.string()),
+    (lane) => lane.receive("parcel", z.string()),
     (lane) => lane.call(pay, { id: "s" }),
   ]);
   const first = await ctx.race<string>([
@@ -194,8 +194,8 @@ const signalled = loop(async (ctx, shop) => {
       return "too late";
     },
   ]);
-  const last = await ctx.receive("parcel");
-  return await write(ctx, shop, [...fetched.slice(0, 2), first, last].join("-"));
+  const last = await ctx.receive("parcel", z.string());
+  return await write(ctx, shop, [one, two, first, last].join("-"));
 });
 
 it("signals: each wait gets one, in their order, also beside a question, and before the time that it races with", async () => {
