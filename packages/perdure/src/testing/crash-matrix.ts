@@ -25,6 +25,8 @@ export interface CrashMatrixOptions<W = undefined> {
   readonly dispose?: (world: W) => void | Promise<void>;
   /** Where the log is kept. Default: {@link memoryDisk}. */
   readonly disk?: () => Disk;
+  /** Whether a run may fail where nobody dies. Default: that is a finding, and nothing is cut, because every play might fail alike. */
+  readonly mayFail?: boolean;
   /** Which places to cut at. Default: all. */
   readonly cuts?: (boundary: Boundary) => boolean;
   /** At most so many cuts, spread evenly over all. */
@@ -108,7 +110,7 @@ export async function crashMatrix<W = undefined>(
   return await matrixOf(story, options);
 }
 
-type Choice = Pick<CrashMatrixOptions, "cuts" | "limit" | "deaths" | "concurrency" | "onProgress">;
+type Choice = Pick<CrashMatrixOptions, "mayFail" | "cuts" | "limit" | "deaths" | "concurrency" | "onProgress">;
 
 /** What came of a play, and how many commits its last process made. */
 interface Outcome {
@@ -149,11 +151,12 @@ class Matrix<W> {
     return name;
   }
 
-  /** Two plays without a cut: what differs between them no cut has done. */
+  /** Two plays without a cut: what differs between them no cut has done, nor that it fails. */
   async #reference(): Promise<Ended | undefined> {
     try {
       const [first, second] = [await play(this.#story), await play(this.#story)];
-      const differences = differencesOf(first, second);
+      const failures = this.#choice.mayFail === true ? [] : failuresOf(first);
+      const differences = failures.length > 0 ? failures : differencesOf(first, second);
       this.#note({ cut: [], differences: [], gaveUp: false }, { cut: [], differences, gaveUp: false });
       return differences.length === 0 ? first : undefined;
     } catch (error) {
@@ -264,6 +267,21 @@ function noEnd(error: PlayStuckError): Difference {
     ...{ kind: "unexpected", turn: null, step: body?.step ?? null, tool: body?.tool ?? null },
     ...{ what: body === undefined ? "the play" : `${body.phase}`, expected: "comes to an end", found: error.message },
   };
+}
+
+function failuresOf({ runs, logs, reported }: Ended): readonly Difference[] {
+  return runs.flatMap(({ outcome }, i): Difference[] => {
+    if (outcome !== "failed") return [];
+    const end = logs[i]?.findLast(({ kind }) => kind === "run.finished");
+    const error = end?.kind === "run.finished" ? end.error : undefined;
+    const causes = reported.length === 0 ? "" : `; reported: ${reported.map(String).join("; ")}`;
+    return [
+      {
+        ...{ kind: "unexpected", turn: i + 1, step: null, tool: null, what: "the run", expected: "does not fail" },
+        found: `it fails: ${error?.message ?? ""} (${error?.code ?? "without a word"})${causes}`,
+      },
+    ];
+  });
 }
 
 /** So many of them, evenly spread. */

@@ -15,7 +15,7 @@ import type { AGUIEvent } from "perdure/protocol";
 import { type CrashReport, crashMatrix, cutHere, memoryDisk, scriptedModel, sqliteDisk } from "perdure/testing";
 import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { z } from "zod";
-import type { Json } from "../../src/protocol/json.ts";
+import { isJsonObject, type Json } from "../../src/protocol/json.ts";
 import type { MatrixScript } from "../../src/testing/script.ts";
 
 class Shop {
@@ -108,7 +108,7 @@ async function cutEverywhere(
     world: () => new Shop(),
     effects: ({ ledger, ends }) => [...ledger, ...ends],
     dispose: (shop) => void asked.push(...shop.asked),
-    ...{ disk, ...(limit !== undefined && { limit }) },
+    ...{ disk, mayFail: isJsonObject(payload) && payload.stop === true, ...(limit !== undefined && { limit }) },
   });
   return { report, asked };
 }

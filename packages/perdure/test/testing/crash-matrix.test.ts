@@ -493,6 +493,32 @@ describe("bodies that do not end", () => {
   });
 });
 
+describe("an agent that fails where nobody dies", () => {
+  const broken = (service: Service) =>
+    agent({
+      name: "broken",
+      async run(ctx) {
+        await ctx.once("pay", { effect: "idempotent" }, async () => {
+          if (!service.did("paid")) await service.does("paid");
+        });
+        throw new TypeError("no such thing");
+      },
+    }) as Agent;
+
+  test("is found without a cut, with the cause: its plays would all fail alike", async () => {
+    const report = await crashMatrix(broken, served);
+    expect([report.ok, report.cuts]).toEqual([false, 0]);
+    expect(report.unexpected).toMatchObject([{ cut: [], what: "the run", expected: "does not fail" }]);
+    expect(report.unexpected[0]?.found).toMatch(/^it fails: .*reported: TypeError: no such thing$/);
+  });
+
+  test("is cut everywhere where that is its story", async () => {
+    const report = await crashMatrix(broken, { ...served, mayFail: true });
+    report.assertNoFindings();
+    expect(report.effects).toEqual(["paid"]);
+  });
+});
+
 describe("a script that does not fit", () => {
   test("names the question that nobody answers", async () => {
     const asks = (service: Service) =>
