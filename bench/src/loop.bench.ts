@@ -1,7 +1,7 @@
 /**
  * What the loop itself costs per step: a model that answers at once, a tool that does nothing, again and again. In memory against the AI SDK's own
- * loop, which keeps nothing; over SQLite against LangGraph.js with its SQLite checkpointer, each time with commits that are as durable. That one is installed into a temporary folder, so it
- * takes a network; without one, or with `--no-others`, it is left out and said so.
+ * loop, which keeps nothing; over SQLite against LangGraph.js with its SQLite checkpointer, each time with commits that are as durable. LangGraph.js
+ * is installed into a temporary folder, so it takes a network; without one, or with `--no-others`, it is left out and said so.
  */
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdtempSync, rmSync } from "node:fs";
