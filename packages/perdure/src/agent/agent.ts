@@ -46,6 +46,7 @@ export interface ModelAgentDefinition<S, O = unknown>
   readonly compaction?: Compaction;
 }
 
+/** Of agents, and of their models. */
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
 /**
@@ -102,6 +103,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
     const alternatives = Object.fromEntries(
       Object.entries(models).map(([other, by]) => {
         const whose = `models.${other} of agent "${name}"`;
+        if (!NAME.test(other)) throw fault(`has a model named ${JSON.stringify(other)}; names have to match ${NAME}`);
         return [other, { models: readModelOptions({ ...patience, model: by }, whose).models, output: outputOf(by) }];
       }),
     );

@@ -129,8 +129,8 @@ export function builtInLoop(options: LoopOptions): Loop {
     models: policy,
     settings: settingsOf,
     alternatives: Object.keys(alternatives),
-    as: ({ instructions: other = instructions, model = "" }) =>
-      builtInLoop({ ...options, ...alternatives[model], instructions: other }),
+    as: ({ instructions: other = instructions, model }) =>
+      builtInLoop({ ...options, ...(model !== undefined && alternatives[model]), instructions: other }),
     next(run, before) {
       const wanted = next(run, structured);
       return compactor === undefined ? wanted : compactor.next(wanted, run, before);

@@ -14,7 +14,7 @@ import {
   type ShownDetail,
   type ShownRun,
   showDetail,
-  showQuestion,
+  showQuestions,
   showRun,
 } from "../http/shown.ts";
 import type { Entry } from "../log/entries.ts";
@@ -84,8 +84,9 @@ export class FileAccess implements Access {
   }
 
   async questions(query: ListQuery) {
-    const { items, next } = await (await this.#look()).questions({ ...query, tenant: null });
-    return { interrupts: items.map(showQuestion), next };
+    const store = await this.#look();
+    const { items, next } = await store.questions({ ...query, tenant: null });
+    return { interrupts: await showQuestions(new Threads(store), items), next };
   }
 
   async answer(interrupt: string, reply: Reply): Promise<Taken> {

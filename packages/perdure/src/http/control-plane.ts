@@ -17,7 +17,7 @@ import { FORK_INPUT, forkProblem, readForkOptions } from "./fork-request.ts";
 import { logEntries } from "./log-entries.ts";
 import { problem } from "./problem.ts";
 import { type Body, isJson, readJsonBody, readKeptBody } from "./read-body.ts";
-import { listRuns, RUN_STATES, refusedAside, showDetail, showQuestion, showRun } from "./shown.ts";
+import { listRuns, RUN_STATES, refusedAside, showDetail, showQuestions, showRun } from "./shown.ts";
 
 export interface Env {
   Variables: { principal: Principal };
@@ -162,7 +162,8 @@ export function addControlPlane(app: Hono<Env>, options: ControlPlaneOptions): v
       ...named(c, "agent"),
       ...named(c, "thread"),
     });
-    const interrupts = items.filter((question) => mayAnswer(question.run, question, principal)).map(showQuestion);
+    const own = items.filter((question) => mayAnswer(question.run, question, principal));
+    const interrupts = await showQuestions(engine.threads, own);
     return c.json({ interrupts, ...(next !== null && { next }) });
   });
   app.post("/inbox/:interrupt", async (c) => {

@@ -1,7 +1,11 @@
 /** Runs and questions as whoever operates them is shown them: the JSON of the control plane, and what the command reads from a file. */
+import type { RunState } from "../log/fold.ts";
 import { isListed, wireInterrupt } from "../log/interrupts.ts";
+import { resolveInput } from "../log/model-output.ts";
+import { editedArguments } from "../log/tool-result.ts";
 import type { Json } from "../protocol/json.ts";
 import type { Path, Uid } from "../protocol/words.ts";
+import type { Threads } from "../runtime/threads.ts";
 import type { EventStore, Inbox, Query, Question, Run } from "../store/store.ts";
 
 /**
@@ -66,8 +70,8 @@ export interface ShownQuestion {
   /** JSON Schema of an answer's payload. */
   readonly schema: Json;
   readonly toolCall?: string;
-  /** The call that is asked about: its tool, and the arguments with which it would run, or may have run. */
-  readonly call?: { readonly name: string; readonly input: Json };
+  /** The call that is asked about: its tool, and the arguments as the model wrote them, or a human has edited them. */
+  readonly call?: { readonly name: string; readonly input: Json } | undefined;
   readonly audience?: string;
   readonly expiresAt?: number;
   readonly openedAt: number;
@@ -140,8 +144,37 @@ function isIn(run: ShownRun, state: string): boolean {
   return run.state === (state === "aside" ? "set aside" : state) || run.waitsFor === state;
 }
 
-export function showQuestion({ uid, interrupt, openedAt, run }: Question & { readonly run: Run }): ShownQuestion {
-  const { kind, call, audience, expiresAt, metadata } = interrupt;
+/** Questions as they are listed. Which call one is about is read from its run's log; where that cannot be read it is left out. */
+export async function showQuestions(
+  threads: Threads,
+  questions: readonly (Question & { readonly run: Run })[],
+): Promise<readonly ShownQuestion[]> {
+  const shown: ShownQuestion[] = [];
+  for (const question of questions) {
+    const state = await threads.load(question.run).then(
+      (loaded) => loaded.state,
+      () => undefined,
+    );
+    shown.push(showQuestion(question, state && callOf(state, question.interrupt)));
+  }
+  return shown;
+}
+
+/** The steps that run a tool, or an agent as one. */
+const CALLS: ReadonlySet<string> = new Set(["tool", "child"]);
+
+function callOf(state: RunState, { path }: Question["interrupt"]): ShownQuestion["call"] {
+  const step = state.steps.get(path);
+  if (step === undefined || !CALLS.has(step.started.step)) return undefined;
+  const { name, input } = step.started;
+  return { name, input: editedArguments(step) ?? ("history" in input ? null : resolveInput(state, input)) };
+}
+
+function showQuestion(
+  { uid, interrupt, openedAt, run }: Question & { readonly run: Run },
+  call: ShownQuestion["call"],
+): ShownQuestion {
+  const { kind, audience, expiresAt, metadata } = interrupt;
   const { id, reason, message, responseSchema, toolCallId } = wireInterrupt(interrupt);
   return {
     ...{ id, run: uid, thread: run.thread, agent: run.agent, kind, reason, message: message ?? "" },

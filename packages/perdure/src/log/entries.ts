@@ -166,8 +166,6 @@ const interrupt = object({
   subagentRunId: optional(z.string()),
   schema: json,
   argsHash: hash.nullable(),
-  /** What is asked about, as it would run or has run. Of an older log's questions it is not known here. */
-  call: optional(object({ name: z.string(), input: json })),
   audience: z.string().nullable(),
   expiresAt: time.nullable(),
   metadata: optional(json),
@@ -470,7 +468,7 @@ function encoded(entry: NewEntry, plain: unknown): Encoded {
 }
 
 /** The members whose own members are payloads. */
-const ENVELOPES: ReadonlySet<string> = new Set(["request", "interrupt", "call", "event"]);
+const ENVELOPES: ReadonlySet<string> = new Set(["request", "interrupt", "event"]);
 
 /** Costs little where an entry is small. @throws {@link PayloadTooLargeError} for a payload that the log does not take */
 export function checkEntry(entry: NewEntry): void {

@@ -33,7 +33,7 @@ export interface ForkSource {
   readonly state: RunState;
   /** The run before it in its thread. */
   readonly before: RunState | undefined;
-  /** The subagents that are runs below it, or below those from which its history is, each with the step that has begun it or what it is below. */
+  /** The runs below it, or below those from which its history is, each with the step that has begun it or what it is below. */
   readonly children: ReadonlyMap<string, Path>;
 }
 
@@ -400,18 +400,22 @@ export function messagesAt(
     if (saidLater.has(message.id)) return [];
     const answered = message.role === "tool" ? stepOfCall.get(message.toolCallId) : undefined;
     const lane = laneOf(message.id, uid);
-    const child = children.get(message.subagentRunId ?? "");
+    const child = children.get(runOfSubagent(message.subagentRunId ?? ""));
     const step = answered ?? child ?? (lane === undefined ? undefined : stepAround(whole.steps, lane));
     if (step === undefined) return ofCode(message) ?? [];
     return kept.has(step) ? [message] : [];
   });
 }
 
-/** The place at which the run has made an id. */
+/** The place at which a run has made an id, itself or in a subagent there. */
 function laneOf(id: string, uid: Uid): Path | undefined {
-  const made = id.startsWith(`${uid}:`) ? id.slice(uid.length + 1) : "";
-  const end = made.lastIndexOf(":");
-  return end === -1 ? undefined : (made.slice(0, end) as Path);
+  const [maker, lane, made] = id.split(":");
+  return maker === uid && made !== undefined ? (lane as Path) : undefined;
+}
+
+/** The run that a subagent is, or in whose body it was begun. */
+export function runOfSubagent(id: string): string {
+  return id.slice(0, id.includes(":") ? id.indexOf(":") : undefined);
 }
 
 /** Results that were recorded and had not been shown: the entry stands within their batch. */

@@ -2,6 +2,7 @@
 import type { StepEnd } from "../log/entries.ts";
 import { resolveInput } from "../log/model-output.ts";
 import { editedArguments } from "../log/tool-result.ts";
+import { PerdureError } from "../protocol/errors.ts";
 import type { UserMessage } from "../protocol/events.ts";
 import type { Json } from "../protocol/json.ts";
 import { type Agent, type AgentTool, isAgentTool, type LoopCall } from "./agent-definition.ts";
@@ -14,6 +15,11 @@ import type { Allotted, ChildRules, ChildRunner, ChildStep } from "./child-runne
 import type { DriveSession } from "./drive-session.ts";
 import type { DriverOptions } from "./driver-options.ts";
 import { childRefusal } from "./lineage.ts";
+
+/** The step of a call. Of one that clients are not shown, no frame speaks. */
+export function childStep({ path, name, id, isHidden }: LoopCall): ChildStep {
+  return isHidden ? { path, name } : { path, name, id };
+}
 
 export class AgentCalls implements ChildRules {
   constructor(
@@ -46,10 +52,24 @@ export class AgentCalls implements ChildRules {
     }
     const refused = await childRefusal(this.options.store, run, tool.agent.name);
     if (refused !== undefined) return await this.calls.settle(call, { by: "error", error: refused, applied: "no" });
+    if (!this.options.drives(tool.agent.name)) {
+      const unlisted = this.#unlisted(tool.agent.name);
+      this.options.report(unlisted, run.uid);
+      const { code, message } = unlisted;
+      return await this.calls.settle(call, { by: "error", error: { code, message }, applied: "no" });
+    }
     if (signal.aborted) return;
     const started = step === undefined ? startedEntries(call, "child", tool) : undefined;
     const allot = (): Allotted => this.#allot(call);
-    await children.spawn(call, { agent: tool.agent, asked, started, edited, allot }, signal);
+    await children.spawn(childStep(call), { agent: tool.agent, asked, started, edited, allot }, signal);
+  }
+
+  #unlisted(agent: string): PerdureError {
+    const caller = this.options.agent.name;
+    return new PerdureError(
+      "AGENT_MISSING",
+      `agent "${caller}" calls agent "${agent}", which this runtime does not have; list it in the \`agents\` of "${caller}", or in those of createRuntime`,
+    );
   }
 
   /** By the log as it is when the child begins. */

@@ -1,7 +1,6 @@
 /** What the log says of a call: how it began, and what a human is asked about it. */
 import type { Interrupt, NewEntry, StepKind } from "../log/entries.ts";
 import type { RunState } from "../log/fold.ts";
-import { editedArguments } from "../log/tool-result.ts";
 import { canonicalJson } from "../protocol/canonical.ts";
 import { parseDuration } from "../protocol/duration.ts";
 import { type AGUIEvent, event } from "../protocol/events.ts";
@@ -43,11 +42,7 @@ export function waitEntries(run: RunState, call: LoopCall, at: number): readonly
   const [started] = startedEntries(call, call.step ?? "tool", undefined);
   if (started === undefined || call.question === undefined) return [started as NewEntry];
   const { expiresIn, ...asked } = call.question;
-  const {
-    toolCallId: _,
-    call: __,
-    ...common
-  } = question(run, call, "question", expiresIn === undefined ? null : at + expiresIn);
+  const { toolCallId: _, ...common } = question(run, call, "question", expiresIn === undefined ? null : at + expiresIn);
   return [started, { ...common, kind: "question", ...asked }];
 }
 
@@ -119,7 +114,6 @@ function question(run: RunState, call: LoopCall, kind: Interrupt["kind"], expire
     path: call.path,
     ...(!call.isHidden && { toolCallId: call.id }),
     argsHash: sha256(canonicalJson(call.input)),
-    call: { name: call.name, input: editedArguments(run.steps.get(call.path)) ?? call.input },
     expiresAt,
   };
 }

@@ -33,6 +33,8 @@ export interface DriverOptions<A extends Agent = LoopAgent> {
   readonly random: () => number;
   /** Whether code of custom loops is watched. */
   readonly development?: boolean;
+  /** Whether runs of an agent are driven here. */
+  readonly drives: (agent: string) => boolean;
   readonly report: (error: unknown, run: Uid) => void;
   readonly observing?: DriveObserver | undefined;
   /** Code of a custom loop is only held against its record. */

@@ -456,6 +456,7 @@ export class Engine {
       ...{ lostHere, suspects: this.#suspects, writes: this.#writes },
       ...{ stop: this.#stop.signal, giveUp: this.#giveUp.signal, now: this.#now, random: this.#random, report },
       development: this.#development,
+      drives: (name: string) => this.#agents.has(name),
     };
     const { model } = state.run;
     if (model !== undefined && agent.loop?.alternatives.includes(model) === false) {

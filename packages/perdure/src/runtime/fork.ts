@@ -9,6 +9,7 @@ import {
   forkEntries,
   forkPoint,
   lastUserMessage,
+  runOfSubagent,
   stateAt,
   writesAfter,
 } from "../log/fork.ts";
@@ -159,7 +160,7 @@ export async function planFork(
   };
 }
 
-/** The subagents that are runs, of all that may be shown at the entry, each with the step of the run, or of its history, under which it is. */
+/** The runs whose messages may be shown at the entry, each with the step of this run, or of its history, under which it is. */
 async function stepsOfChildren(
   store: EventStore,
   threads: Threads,
@@ -170,16 +171,19 @@ async function stepsOfChildren(
   const listed = entries.flatMap((entry) =>
     entry.kind === "frame" && "event" in entry && entry.event.type === "MESSAGES_SNAPSHOT" ? entry.event.messages : [],
   );
-  const subagents = new Set([...messages, ...held, ...listed].flatMap(({ subagentRunId }) => subagentRunId ?? []));
-  if (subagents.size === 0) return steps;
+  const speakers = new Set(
+    [...messages, ...held, ...listed].flatMap(({ subagentRunId: id }) => (id === undefined ? [] : runOfSubagent(id))),
+  );
+  speakers.delete(run.uid);
+  if (speakers.size === 0) return steps;
   const ancestors = new Set<string>();
   for (let uid: Uid | undefined = run.uid; uid !== undefined; uid = (await threads.forkedFrom(uid))?.uid) {
     ancestors.add(uid);
   }
-  for (const subagent of subagents) {
-    let parent = (await store.run(subagent as Uid))?.parent;
+  for (const speaker of speakers) {
+    let parent = (await store.run(speaker as Uid))?.parent;
     while (parent && !ancestors.has(parent.uid)) parent = (await store.run(parent.uid))?.parent;
-    if (parent) steps.set(subagent, parent.path);
+    if (parent) steps.set(speaker, parent.path);
   }
   return steps;
 }

@@ -87,6 +87,7 @@ export async function replayCode(
       stop: never(),
       giveUp: never(),
       random: () => 0,
+      drives: () => true,
     },
     replaying: { isWhole, begins: (want) => void begun.push({ want, at: placeInCode() }) },
     report(error) {

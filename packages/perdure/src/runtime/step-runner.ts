@@ -1,6 +1,6 @@
 /** Starts steps. Each body runs beside the driver, which is woken when it has ended. */
 import type { Path } from "../protocol/words.ts";
-import { AgentCalls } from "./agent-calls.ts";
+import { AgentCalls, childStep } from "./agent-calls.ts";
 import { isAgentTool, type LoopCall } from "./agent-definition.ts";
 import { Cancelled, TimeIsUp } from "./attempt-outcome.ts";
 import { waitEntries } from "./call-entries.ts";
@@ -93,7 +93,7 @@ export class StepRunner {
         return this.#run(call.path, false, (signal) => this.#agents.begin(call, how, signal), true);
       }
       case "child":
-        return this.#run(start.call.path, false, (signal) => this.children.follow(start.call, signal), true);
+        return this.#run(start.call.path, false, (signal) => this.children.follow(childStep(start.call), signal), true);
       case "agree":
         return this.#runCall(start.call, () => this.#gate.agree(start.call));
       case "judge":

@@ -26,6 +26,7 @@ export class Life {
   readonly reported: unknown[] = [];
   readonly #outside: Outside;
   readonly #fate: Fate | null;
+  #isOpen = false;
   readonly #running = new Map<Promise<void>, Body>();
   /** Made, but for a last one that its death has forestalled. */
   readonly commits: Commit[] = [];
@@ -56,6 +57,17 @@ export class Life {
         onError: (error) => this.reported.push(error),
       },
     );
+  }
+
+  /** Resolves when it serves, or is dead. */
+  async open(): Promise<void> {
+    await Promise.race([this.runtime.open(), this.mortal.died]);
+    this.#isOpen = true;
+  }
+
+  /** Whether it serves. */
+  get isServing(): boolean {
+    return this.#isOpen && !this.mortal.isDead;
   }
 
   /** Where it has ended, if it has. */

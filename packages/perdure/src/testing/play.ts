@@ -232,7 +232,7 @@ class Play<W> {
       this.#name = agent.name;
       const life = new Life(this.#outside, this.#fates.shift() ?? null, agent, this.#story.authorize);
       this.#life = life;
-      await Promise.race([life.runtime.open(), life.mortal.died]);
+      await life.open();
     }
   }
 

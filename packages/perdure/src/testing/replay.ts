@@ -127,6 +127,8 @@ class Replaying {
 
   #model(state: RunState, { path, input }: Fact<"step.started">, loop: Loop): void {
     if (!("history" in input)) return;
+    // What a fork has from another run was asked as that one was.
+    if (state.head < (this.recorded.run.forkedFrom?.history ?? -1)) return;
     const settings = loop.settings(state, path);
     this.differences.ofModel(path, {
       ...{ was: this.asked[path], recorded: input.history, settings, described: describedAs(loop) },

@@ -9,6 +9,8 @@ import { type Look, MatrixScriptError, type ScriptSignals } from "./script.ts";
 /** Waits of a run for signals of one name. */
 interface Waits {
   readonly uid: Uid;
+  /** Whether no driver has the run. */
+  readonly rests: boolean;
   readonly name: string;
   /** How many of that name have come so far. */
   readonly come: number;
@@ -31,7 +33,12 @@ export class Signaller<W> {
     this.#life = life;
   }
 
-  /** Sends what is waited for. @returns whether there was anything @throws {@link MatrixScriptError} */
+  /**
+   * Sends what is waited for by runs that rest: what came earlier would come at another point of each play.
+   *
+   * @returns whether anything is waited for, sent or not yet
+   * @throws {@link MatrixScriptError}
+   */
   pass(): Promise<boolean> {
     // One after the other, or two would send the same.
     const pass = this.#last.then(() => this.#pass());
@@ -41,17 +48,17 @@ export class Signaller<W> {
 
   async #pass(): Promise<boolean> {
     const life = this.#life();
-    if (life === undefined || life.mortal.isDead) return false;
-    let hasSent = false;
-    for (const { uid, name, come, due } of await signalsDue(life.mortal.below, this.#quiet)) {
-      if (!Object.hasOwn(this.#signals, name)) continue;
-      for (let nth = come; nth < come + due; nth++) hasSent = (await this.#send(life, uid, name, nth)) || hasSent;
+    if (life === undefined || !life.isServing) return false;
+    const waits = await signalsDue(life.mortal.below, this.#quiet);
+    const known = waits.filter(({ name }) => Object.hasOwn(this.#signals, name));
+    for (const { uid, name, come, due, rests } of known) {
+      for (let nth = come; rests && life.isServing && nth < come + due; nth++) await this.#send(life, uid, name, nth);
     }
-    return hasSent;
+    return known.length > 0;
   }
 
   /** A process that dies meanwhile has taken it or has not: the next look says which. */
-  async #send(life: Life, uid: Uid, name: string, nth: number): Promise<boolean> {
+  async #send(life: Life, uid: Uid, name: string, nth: number): Promise<void> {
     const given = this.#signals[name];
     const payload = (typeof given === "function" ? given(this.#look, nth) : given) ?? null;
     const headers = { "content-type": "application/json" };
@@ -63,35 +70,33 @@ export class Signaller<W> {
         if (!life.mortal.isDead) throw error;
       });
     const response = await Promise.race([sent, life.mortal.died]);
-    if (!(response instanceof Response) || life.mortal.isDead) return false;
-    if (response.ok) return true;
+    if (!(response instanceof Response) || life.mortal.isDead || response.ok) return;
     const why = `${response.status} ${await response.text()}`;
     throw new MatrixScriptError(`the signal "${name}" is refused for run ${uid}: ${why}`);
   }
 }
 
 /**
- * What the runs of a store wait for. Only those that rest: what came earlier would come at another point of each play.
+ * What the unfinished runs of a store wait for.
  *
  * @param quiet - by run, its last entry when nothing was due: it is not read again before it has moved
  */
 export async function signalsDue(store: EventStore, quiet = new Map<Uid, number>()): Promise<readonly Waits[]> {
   const all: Waits[] = [];
   for (const { uid, head, owner, outcome, aside } of (await store.runs({ tenant: "local", limit: 500 })).items) {
-    const isWaiting = owner === null && outcome === null && aside === null;
-    if (!isWaiting || quiet.get(uid) === head) continue;
+    if (outcome !== null || aside !== null || quiet.get(uid) === head) continue;
     // What is taken from the inbox while the log is read counts twice then: less is sent, and the next look sends it.
     const inbox = await store.inbox(uid);
     const log: Entry[] = [];
     for await (const entry of store.read(uid, -1)) log.push(entry);
-    const waits = waitsOf(uid, log, inbox);
+    const waits = waitsOf(log, inbox).map((wait) => ({ ...wait, uid, rests: owner === null }));
     if (waits.length === 0 && inbox.length === 0) quiet.set(uid, log.at(-1)?.seq ?? -1);
     all.push(...waits);
   }
   return all;
 }
 
-function waitsOf(uid: Uid, log: readonly Entry[], inbox: readonly Inbox[]): readonly Waits[] {
+function waitsOf(log: readonly Entry[], inbox: readonly Inbox[]): readonly Omit<Waits, "uid" | "rests">[] {
   const open = new Map<Path, string>();
   /** By name: what has come, and nobody has received. */
   const [come, left] = [new Map<string, number>(), new Map<string, number>()];
@@ -116,8 +121,8 @@ function waitsOf(uid: Uid, log: readonly Entry[], inbox: readonly Inbox[]): read
     if (signal !== undefined) comes(signal.name);
   }
   const names = [...open.values()];
-  return [...new Set(names)].flatMap((name): readonly Waits[] => {
+  return [...new Set(names)].flatMap((name) => {
     const due = names.filter((one) => one === name).length - (left.get(name) ?? 0);
-    return due > 0 ? [{ uid, name, come: come.get(name) ?? 0, due }] : [];
+    return due > 0 ? [{ name, come: come.get(name) ?? 0, due }] : [];
   });
 }

@@ -1,6 +1,6 @@
 /** Custom loops, killed everywhere: what happens in the world, in the log and on the screen is what happens without a death. */
 import { type Agent, agent, applied, type LoopContext, notApplied, tool } from "perdure";
-import { crashMatrix, cutHere, scriptedModel } from "perdure/testing";
+import { crashMatrix, cutHere, memoryDisk, scriptedModel, sqliteDisk } from "perdure/testing";
 import { expect, it } from "vitest";
 import { z } from "zod";
 
@@ -57,12 +57,12 @@ const answers = [
 
 const signals = { quote: { cents: 5 }, parcel: (_: unknown, nth: number) => `parcel${nth}` };
 
-async function matrixOf(make: (shop: Shop) => Agent, deaths = 1, limit?: number) {
+async function matrixOf(make: (shop: Shop) => Agent, deaths = 1, limit?: number, disk = memoryDisk) {
   return await crashMatrix((shop: Shop) => make(shop), {
     world: () => new Shop(),
     effects: (shop) => shop.ledger,
     script: { answers, signals },
-    deaths,
+    ...{ deaths, disk },
     ...(limit !== undefined && { limit }),
   });
 }
@@ -111,6 +111,13 @@ const everything = loop(async (ctx, shop) => {
   ctx.say(`Paid ${paid} ${ctx.state.steps.join()}.`);
   return { paid, isLate: at > 0, isChance: chance >= 0, id: ctx.uuid().length };
 });
+
+it("a signal over files, in a process that has opened none before", async () => {
+  const received = loop(async (ctx, shop) => await write(ctx, shop, await ctx.receive("parcel", z.string())));
+  const report = await matrixOf(received, 1, 6, sqliteDisk);
+  report.assertNoFindings();
+  expect(report.effects).toEqual(["parcel0"]);
+}, 60_000);
 
 it("one after another: calls, steps, a question, a signal, a timer, readings, texts and state", async () => {
   const report = await matrixOf(everything);
@@ -190,7 +197,7 @@ const signalled = loop(async (ctx, shop) => {
       return "quoted";
     },
     async (lane) => {
-      await lane.sleep("3d");
+      await lane.sleep("2h");
       return "too late";
     },
   ]);

@@ -125,7 +125,7 @@ export class ForkedLoops {
       }
       const life = new Life(this.#outside, this.#fates.shift() ?? null, loopOf(this.#program, this.#ledger));
       this.#life = life;
-      await Promise.race([life.runtime.open(), life.mortal.died]);
+      await life.open();
     }
   }
 

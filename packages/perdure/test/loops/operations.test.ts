@@ -357,6 +357,29 @@ describe("an agent as a tool", () => {
     });
     expect(routed.status).toBe(404);
   });
+
+  it("returns what it has, also where its call is not shown", async () => {
+    const child = agent<Json>({
+      name: "child",
+      description: "Helps.",
+      run: async (ctx) => `did ${ctx.lastUserText()}`,
+    });
+    const server = serverOf((ctx) => ctx.call(agentTool(child), { task: "it" }, { show: false }), [], [child]);
+    const events = await server.send();
+    expect(resultOf(events)).toBe("did it");
+    expect(events.map(({ type }) => type)).not.toContain("TOOL_CALL_START");
+    expect(events.find(({ type }) => type === "SUBAGENT_STARTED")).not.toHaveProperty("parentToolCallId");
+  });
+
+  it("that nobody lists is an error for the code that calls it, which says where to list it", async () => {
+    const child = agent<Json>({ name: "child", run: async () => "done" });
+    const server = serverOf(async (ctx) => {
+      const failure: unknown = await ctx.spawn(child, "Choose.").catch((error: unknown) => error);
+      return failure instanceof StepFailed ? [failure.code, failure.applied, failure.message] : null;
+    });
+    const said = resultOf(await server.send());
+    expect(said).toEqual(["AGENT_MISSING", "no", expect.stringContaining('list it in the `agents` of "loop"')]);
+  });
 });
 
 it("without a log each durable operation says what it lacks", async () => {

@@ -14,16 +14,16 @@ async function folded(talking: Talking, runs: readonly Run[]): Promise<RunState[
 }
 
 /**
- * What calls of one turn have done to the state stands in the order in which they ended. What only the body does to it is lost where another
- * run has done the call already.
+ * What calls of one turn have done to the state stands in the order in which they ended. What only the body does to it, or shows, is lost where
+ * another run has done the call already.
  */
 function transcript({ messages, committed }: RunState, { turns }: Talk) {
   const isKept = (note: string): boolean => {
-    const [, t, m, c] = /^t(\d+)m(\d+)c(\d+) begins$/.exec(note) ?? [];
+    const [, t, m, c] = /^(?:Of )?t(\d+)m(\d+)c(\d+)(?: begins|\.)$/.exec(note) ?? [];
     return t === undefined || turns[Number(t)]?.[Number(m)]?.[Number(c)]?.key === false;
   };
   const notes = (committed as { notes: string[] }).notes.filter(isKept).sort();
-  return normaliseTranscript({ messages, state: { notes } });
+  return normaliseTranscript({ messages: messages.filter(({ content }) => isKept(String(content))), state: { notes } });
 }
 
 /** Where a log is cut. */

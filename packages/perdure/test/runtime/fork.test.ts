@@ -1,12 +1,16 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { z } from "zod";
-import { type Agent, agent, createRuntime, type Runtime, tool } from "../../src/index.ts";
+import { type Agent, agent, agentTool, createRuntime, type Runtime, tool } from "../../src/index.ts";
 import type { Entry } from "../../src/log/entries.ts";
 import { fold } from "../../src/log/fold.ts";
+import type { Json } from "../../src/protocol/json.ts";
 import type { Uid } from "../../src/protocol/words.ts";
+import type { AgentTool } from "../../src/runtime/agent-definition.ts";
 import { memory } from "../../src/store/memory.ts";
 import type { EventStore } from "../../src/store/store.ts";
+import { replay } from "../../src/testing/replay.ts";
 import { scriptedModel } from "../../src/testing/scripted-model.ts";
+import type { ToolDefinition } from "../../src/tool/definition.ts";
 import { quietClient } from "../protocol/published-client.ts";
 import { asking, saying } from "./asking.ts";
 import { StockClient } from "./world.ts";
@@ -175,12 +179,74 @@ describe("a fork with another of its agent's models", () => {
 
   it("is known when the agent is defined: what is wrong with it, and that a budget in money lacks its price", () => {
     expect(() => sayer({ models: { terse: {} } })).toThrow(/models\.terse of agent "sayer"/);
+    expect(() => sayer({ models: { "": speaker("x") } })).toThrow(/has a model named ""/);
     const pricing = { "own/own": { input: 1, output: 1 } };
     const priced = (models: object) => sayer({ model: named("own"), models, budget: { usd: 1 }, pricing });
     const named = (id: string) => ({ ...speaker(id), provider: id, modelId: id });
     expect(() => priced({})).not.toThrow();
     expect(() => priced({ terse: named("terse") })).toThrow(/terse/);
   });
+});
+
+describe("a fork of a run whose tools have begun subagents", () => {
+  const dig = tool({
+    ...{ name: "dig", description: "Digs.", effect: "read", input: z.object({}) },
+    async call(_, ctx) {
+      await ctx.subagent({ name: "mole" }, async (mole) => {
+        mole.say("Mole speaks.");
+        mole.think("deep");
+      });
+      return "dug";
+    },
+  });
+  const caller = (name: string, called: ToolDefinition | AgentTool, input: Json) => {
+    const model = scriptedModel(({ messages }) =>
+      messages.at(-1)?.role === "tool" ? { text: "Done." } : { calls: [{ name: called.name, input }] },
+    );
+    return agent({ ...{ name, description: name, model, tools: [called as ToolDefinition] } }) as Agent;
+  };
+  const agents = {
+    "of a model": () => caller("digger", dig as ToolDefinition, {}),
+    "of a model's agent": () => caller("digger", agentTool(caller("kid", dig as ToolDefinition, {})), { task: "dig" }),
+    "of code": () =>
+      agent({
+        name: "digger",
+        async run(ctx) {
+          await ctx.call(dig, {});
+          ctx.say("Done.");
+        },
+      }) as Agent,
+  };
+
+  it.each(Object.entries(agents))(
+    "%s has each of their messages once, wherever it is made, and so has a fork of it",
+    async (what, make) => {
+      await runtime.close();
+      runtime = createRuntime({ agents: [make()], store });
+      const said = async (uid: string) => {
+        await rests(uid);
+        return fold(await logOf(uid)).messages.flatMap(({ subagentRunId, content }) =>
+          subagentRunId !== undefined && ["Mole speaks.", "deep", ""].includes(String(content)) ? [content] : [],
+        );
+      };
+      await ask("/agents/digger", saying("dig"));
+      const [{ uid = "" } = {}] = (await store.runs({ tenant: "local", thread: "t" })).items;
+      const moles = ["Mole speaks.", "deep"];
+      expect(await said(uid)).toEqual(moles);
+      for (const isPruned of what === "of code" ? [false] : [false, true]) {
+        if (isPruned) await runtime.prune(uid);
+        for (const { seq } of await logOf(uid)) {
+          const fork = await runtime.fork(uid, { at: seq, acknowledge: ["kid"] });
+          expect(await said(fork.uid), `at ${seq}`).toEqual(moles);
+          if (seq % 5 > 0) continue;
+          for (const again of await logOf(fork.uid)) {
+            const second = await runtime.fork(fork.uid, { at: again.seq, acknowledge: ["kid"] });
+            expect(await said(second.uid), `at ${seq}, and that at ${again.seq}`).toEqual(moles);
+          }
+        }
+      }
+    },
+  );
 });
 
 describe("a fork", () => {
@@ -232,6 +298,8 @@ describe("a fork", () => {
     expect(asked[0]).not.toContain("You are desk.");
     expect(await finalText(told.uid)).toBe("Done. (refund them all)");
     expect(fold(await logOf(told.uid)).messages[0]).toMatchObject({ id: "u", content: "refund them all" });
+    // What it has from the other run was asked by that one.
+    (await replay(await runtime.export(told.uid), { agent: desk("desk", "Done.") })).assert();
 
     const state = await runtime.fork(uid, { at, edits: { state: { refunds: ["other"] } } });
     await rests(state.uid);

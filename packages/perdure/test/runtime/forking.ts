@@ -55,7 +55,8 @@ export const talk: fc.Arbitrary<Talk> = fc.record({
 function agentOf(name: string): AgentTool {
   const look = tool({
     ...{ name: "look", description: "Look.", effect: "read", input: z.object({}) },
-    async call() {
+    async call(_, ctx) {
+      await ctx.subagent({ name: "mole" }, async (mole) => void mole.say(`In ${name}.`));
       return { seen: name };
     },
   });
@@ -146,6 +147,7 @@ export class Talking {
         if (publishes) {
           ctx.state.notes.push(`${name} begins`);
           ctx.publishState();
+          await ctx.subagent({ name: "mole" }, async (mole) => void mole.say(`Of ${name}.`));
         }
         if (suspends) return suspend({ message: `What of ${name}?` });
         if (fails !== "error") act(ctx.run, ctx.path);

@@ -123,73 +123,89 @@ const words = (of: string) =>
     .repeat(STEP / 200)
     .slice(0, STEP);
 
-test("after pruning a thread takes at most 1.3 times its messages, inputs and outputs, and its file gets no larger by the next turns", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "perdure-growth-"));
-  onTestFinished(() => rm(folder, { recursive: true, force: true }));
-  const file = join(folder, "store.db");
-  const search = tool({
-    name: "search",
-    description: "Searches.",
-    effect: "read",
-    input: z.object({ query: z.string() }),
-    call: ({ query }) => ({ found: words(`found for ${query.slice(0, 12)}`) }),
-  });
-  const searcher = agent({
-    name: "searcher",
-    tools: [search],
-    model: scriptedModel(({ messages, lastUserText }) => {
-      const of = lastUserText.slice(0, 8);
-      return messages.at(-1)?.role === "user"
-        ? { reasoning: words(`thought of ${of}`), calls: [{ name: "search", input: { query: words(`query ${of}`) } }] }
-        : { text: words(`answer to ${of}`) };
-    }),
-  });
-  let time = Date.now();
-  const engine = new Engine({
-    store: sqlite(file),
-    agents: new Map([["searcher", searcher]]),
-    report: (error) => console.error(error),
-    now: () => (time += 30),
-  });
-  onTestFinished(() => engine.close());
-  const stopping = new AbortController();
-  onTestFinished(() => stopping.abort());
-  const streams = new Streams(engine, stopping.signal);
-  let turn = 0;
-  const run = async (): Promise<void> => {
-    turn += 1;
-    const content = words(`turn ${String(turn).padStart(3, "0")}`);
-    const input = { ...request(turn, []), messages: [{ id: `user-${turn}`, role: "user" as const, content }] };
-    const posted = await engine.post(searcher, input, USER);
-    const { batches } = await streams.ofPost(posted, input, new AbortController().signal);
-    for await (const _ of taken(batches));
-  };
-  const pruned = async (): Promise<void> => {
-    for (const { uid } of (await engine.store.runs({ tenant: null, prunable: true, limit: 500 })).items) {
-      expect(await engine.prune(uid)).toBe("pruned");
+test.each([
+  ["calls that nobody is asked about", false],
+  ["calls that are approved", true],
+])(
+  "after pruning a thread takes at most 1.3 times its messages, inputs and outputs, and its file gets no larger by the next turns: %s",
+  async (_, approval) => {
+    const folder = await mkdtemp(join(tmpdir(), "perdure-growth-"));
+    onTestFinished(() => rm(folder, { recursive: true, force: true }));
+    const file = join(folder, "store.db");
+    const search = tool({
+      name: "search",
+      description: "Searches.",
+      effect: "read",
+      approval,
+      input: z.object({ query: z.string() }),
+      call: ({ query }) => ({ found: words(`found for ${query.slice(0, 12)}`) }),
+    });
+    const searcher = agent({
+      name: "searcher",
+      tools: [search],
+      model: scriptedModel(({ messages, lastUserText }) => {
+        const of = lastUserText.slice(0, 8);
+        return messages.at(-1)?.role === "user"
+          ? {
+              reasoning: words(`thought of ${of}`),
+              calls: [{ name: "search", input: { query: words(`query ${of}`) } }],
+            }
+          : { text: words(`answer to ${of}`) };
+      }),
+    });
+    let time = Date.now();
+    const engine = new Engine({
+      store: sqlite(file),
+      agents: new Map([["searcher", searcher]]),
+      report: (error) => console.error(error),
+      now: () => (time += 30),
+    });
+    onTestFinished(() => engine.close());
+    const stopping = new AbortController();
+    onTestFinished(() => stopping.abort());
+    const streams = new Streams(engine, stopping.signal);
+    let turn = 0;
+    const run = async (): Promise<void> => {
+      turn += 1;
+      const content = words(`turn ${String(turn).padStart(3, "0")}`);
+      const input = { ...request(turn, []), messages: [{ id: `user-${turn}`, role: "user" as const, content }] };
+      const posted = await engine.post(searcher, input, USER);
+      const { batches } = await streams.ofPost(posted, input, new AbortController().signal);
+      for await (const _ of taken(batches));
+      for (const { uid, interrupt } of (await engine.store.questions({ tenant: null })).items) {
+        const reply = { status: "resolved", payload: { approved: true } } as const;
+        await engine.store.answer({ interrupt: interrupt.id, ...reply, by: USER });
+        await expect.poll(async () => (await engine.store.run(uid))?.outcome).toBe("success");
+      }
+    };
+    const pruned = async (): Promise<void> => {
+      for (const { uid } of (await engine.store.runs({ tenant: null, prunable: true, limit: 500 })).items) {
+        expect(await engine.prune(uid)).toBe("pruned");
+      }
+    };
+
+    await engine.open();
+    const empty = await pages(file);
+    for (let i = 0; i < RUNS; i++) await run();
+    const whole = await pages(file);
+    await pruned();
+    const left = await pages(file);
+    // A user's message, a thought, a call's arguments, its result, and an answer.
+    const content = RUNS * 5 * STEP;
+    expect(left.used - empty.used).toBeLessThanOrEqual(1.3 * content);
+    expect(whole.used - empty.used).toBeGreaterThan(1.9 * content);
+
+    // What was given back is enough for the frames of as many turns again.
+    for (let i = 0; i < RUNS; i++) {
+      await run();
+      if (i % 2 === 1) await pruned();
     }
-  };
-
-  await engine.open();
-  const empty = await pages(file);
-  for (let i = 0; i < RUNS; i++) await run();
-  const whole = await pages(file);
-  await pruned();
-  const left = await pages(file);
-  // A user's message, a thought, a call's arguments, its result, and an answer.
-  const content = RUNS * 5 * STEP;
-  expect(left.used - empty.used).toBeLessThanOrEqual(1.3 * content);
-  expect(whole.used - empty.used).toBeGreaterThan(1.9 * content);
-
-  // What was given back is enough for the frames of as many turns again.
-  for (let i = 0; i < RUNS; i++) {
-    await run();
-    if (i % 2 === 1) await pruned();
-  }
-  const again = await pages(file);
-  expect(again.used - empty.used).toBeLessThanOrEqual(1.3 * 2 * content);
-  expect(again.all).toBeLessThanOrEqual(1.05 * whole.all);
-}, 60_000);
+    const again = await pages(file);
+    expect(again.used - empty.used).toBeLessThanOrEqual(1.3 * 2 * content);
+    expect(again.all).toBeLessThanOrEqual(1.05 * whole.all);
+  },
+  60_000,
+);
 
 async function* taken(batches: Batches): AsyncGenerator<readonly Sent[], void> {
   for (let batch = batches.take(); batch !== null; batch = batches.take()) {
