@@ -9,6 +9,7 @@ import {
   type LoopContext,
   notApplied,
   StepFailed,
+  type ToolContext,
   tool,
 } from "perdure";
 import type { Json } from "perdure/protocol";
@@ -194,7 +195,7 @@ type Attempt = {
   readonly attempt: number;
   readonly idempotencyKey: string | undefined;
   updateState(change: (board: Board) => void): void;
-};
+} & Pick<ToolContext<Board>, "subagent">;
 
 class Player {
   readonly results: Record<string, string> = {};
@@ -323,7 +324,10 @@ class Player {
 
   async #body({ effect, ends }: { effect: Effect; ends: Ends }, at: string, ctx: Attempt): Promise<string> {
     // What a write makes of the state by itself is lost where its outcome is looked up.
-    if (ends === "publishing" && effect !== "write") ctx.updateState((board) => put(board, `${at} body`, 2));
+    if (ends === "publishing" && effect !== "write") {
+      ctx.updateState((board) => put(board, `${at} body`, 2));
+      await ctx.subagent({ name: "mole" }, async (mole) => void mole.say(`In ${at}.`));
+    }
     if (ends === "fails") throw new HandlerError("no", { applied: "no", code: "NO" });
     if (ends === "retries" && (await this.ledger.actOnce(`outage ${at}`))) {
       throw new HandlerError("not now", { applied: "no", retryable: true, code: "NOT_NOW" });

@@ -18,12 +18,13 @@ async function folded(talking: Talking, runs: readonly Run[]): Promise<RunState[
  * another run has done the call already.
  */
 function transcript({ messages, committed }: RunState, { turns }: Talk) {
-  const isKept = (note: string): boolean => {
+  const isKept = (note: unknown): boolean => {
+    if (typeof note !== "string") return true;
     const [, t, m, c] = /^(?:Of )?t(\d+)m(\d+)c(\d+)(?: begins|\.)$/.exec(note) ?? [];
     return t === undefined || turns[Number(t)]?.[Number(m)]?.[Number(c)]?.key === false;
   };
   const notes = (committed as { notes: string[] }).notes.filter(isKept).sort();
-  return normaliseTranscript({ messages: messages.filter(({ content }) => isKept(String(content))), state: { notes } });
+  return normaliseTranscript({ messages: messages.filter(({ content }) => isKept(content)), state: { notes } });
 }
 
 /** Where a log is cut. */
