@@ -46,7 +46,6 @@ export interface ModelAgentDefinition<S, O = unknown>
   readonly compaction?: Compaction;
 }
 
-/** Of agents, and of their models. */
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 
 /**
@@ -103,7 +102,7 @@ export function agent<S>(definition: ModelAgentDefinition<S> | LoopDefinition<S>
     const alternatives = Object.fromEntries(
       Object.entries(models).map(([other, by]) => {
         const whose = `models.${other} of agent "${name}"`;
-        if (!NAME.test(other)) throw fault(`has a model named ${JSON.stringify(other)}; names have to match ${NAME}`);
+        if (other === "") throw fault('has a model named ""; a fork has to name it: give it another key in models');
         return [other, { models: readModelOptions({ ...patience, model: by }, whose).models, output: outputOf(by) }];
       }),
     );

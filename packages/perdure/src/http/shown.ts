@@ -151,10 +151,7 @@ export async function showQuestions(
 ): Promise<readonly ShownQuestion[]> {
   const shown: ShownQuestion[] = [];
   for (const question of questions) {
-    const state = await threads.load(question.run).then(
-      (loaded) => loaded.state,
-      () => undefined,
-    );
+    const state = await threads.state(question.run).catch(() => undefined);
     shown.push(showQuestion(question, state && callOf(state, question.interrupt)));
   }
   return shown;

@@ -86,7 +86,7 @@ export class ModelMissingError extends PerdureError {
   ) {
     super(
       "MODEL_MISSING",
-      `run ${run} was forked with model "${model}", which agent "${agent}" does not have among its models any more; it goes on with the agent's own`,
+      `run ${run} was forked with model "${model}", which agent "${agent}" does not have among its models any more; it goes on with the agent's own until it is named there again`,
     );
   }
 }

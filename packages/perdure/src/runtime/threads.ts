@@ -47,6 +47,11 @@ export class Threads {
     return state?.head === head ? state : undefined;
   }
 
+  /** A run with everything that is committed. One that is kept costs no read. Otherwise as {@link load}. */
+  async state(run: Run): Promise<RunState> {
+    return this.#known(run) ?? (await this.load(run)).state;
+  }
+
   /**
    * A run with everything that is committed, and the thread before it. If those make no sense they will make none tomorrow: the run is set
    * aside, as one whose rows cannot be read is by the store.

@@ -36,7 +36,7 @@ import {
   RequestRefused,
   type ScriptClient,
 } from "./script-client.ts";
-import { Signaller, signalsDue } from "./signaller.ts";
+import { Signaller, unsent } from "./signaller.ts";
 
 /** The world of one play. */
 export interface Stage<W> {
@@ -127,7 +127,7 @@ export async function play<W>(story: Story<W>, fates: readonly Fate[] = []): Pro
   const disk = story.disk();
   const playing = new Play(story, stage, disk, fates);
   try {
-    return await playing.orStuck(Promise.race([playing.toTheEnd(), playing.signals()]));
+    return await playing.orStuck(playing.signalled());
   } catch (error) {
     throw await playing.explained(error);
   } finally {
@@ -168,7 +168,13 @@ class Play<W> {
     this.#outside.beforeJump = () => this.#signaller?.pass() ?? Promise.resolve(false);
   }
 
-  async toTheEnd(): Promise<Ended<W>> {
+  /** To its end, with the signals of its script. */
+  signalled(): Promise<Ended<W>> {
+    const ended = this.#toTheEnd();
+    return this.#signaller?.during(ended) ?? ended;
+  }
+
+  async #toTheEnd(): Promise<Ended<W>> {
     await this.#alive();
     const { turns = ["go"] } = this.#story.script;
     const client = this.#newClient();
@@ -196,20 +202,10 @@ class Play<W> {
     return ended;
   }
 
-  /** While the play goes on. @throws {@link MatrixScriptError} when a signal is refused */
-  async signals(): Promise<never> {
-    const signaller = this.#signaller;
-    if (signaller === undefined) return await new Promise<never>(() => {});
-    while (!this.#isOver) {
-      await signaller.pass();
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    return await new Promise<never>(() => {});
-  }
-
   /** Nothing of it goes on from now. What hangs would hang closing, too; so what is left dies. */
   leave(): void {
     this.#isOver = true;
+    this.#signaller?.stop();
     this.#life?.mortal.die();
     this.#life?.mortal.bury();
   }
@@ -421,24 +417,13 @@ class Play<W> {
   /** What the script, or the world, has thrown, with the place where the play was cut, and what nobody has signalled. */
   async explained(error: unknown): Promise<PlayStuckError> {
     const why = error instanceof Error ? error.message : String(error);
-    const waits = await this.#unsent();
+    const store = this.#life?.mortal.below;
+    const waits = store === undefined ? "" : await unsent(store, this.#story.script.signals).catch(() => "");
     if (error instanceof PlayStuckError && waits === "") return error;
     const known = error instanceof PlayStuckError ? error : undefined;
     return new PlayStuckError(`${why}${waits}`, this.#deaths, known?.running ?? [], {
       cause: known === undefined ? error : known.cause,
     });
-  }
-
-  async #unsent(): Promise<string> {
-    const { signals = {} } = this.#story.script;
-    const store = this.#life?.mortal.below;
-    const waits = store === undefined ? [] : await signalsDue(store).catch(() => []);
-    return waits
-      .filter(({ name }) => !Object.hasOwn(signals, name))
-      .map(
-        ({ uid, name }) => `; run ${uid} waits for the signal "${name}": add what is sent to the script's \`signals\``,
-      )
-      .join("");
   }
 
   #stuck(why: string, causes: readonly unknown[] = []): PlayStuckError {

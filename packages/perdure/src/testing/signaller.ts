@@ -25,12 +25,32 @@ export class Signaller<W> {
   /** By run, its last entry when nothing was due. */
   readonly #quiet = new Map<Uid, number>();
   #last: Promise<boolean> = Promise.resolve(false);
+  #isStopped = false;
 
   /** @param life - the process that is there, dead or alive */
   constructor(signals: ScriptSignals<W>, look: Look<W>, life: () => Life | undefined) {
     this.#signals = signals;
     this.#look = look;
     this.#life = life;
+  }
+
+  /** Sends what is waited for until the work has ended. @throws what it throws, and {@link MatrixScriptError} */
+  async during<T>(work: Promise<T>): Promise<T> {
+    let isOver = false;
+    const end = (): void => {
+      isOver = true;
+    };
+    work.then(end, end);
+    while (!isOver && !this.#isStopped) {
+      await this.pass();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return await work;
+  }
+
+  /** Nothing is sent any more. */
+  stop(): void {
+    this.#isStopped = true;
   }
 
   /**
@@ -76,12 +96,20 @@ export class Signaller<W> {
   }
 }
 
+/** What a script lacks that runs wait for, as the rest of a sentence. */
+export async function unsent(store: EventStore, signals: ScriptSignals<never> = {}): Promise<string> {
+  return (await signalsDue(store))
+    .filter(({ name }) => !Object.hasOwn(signals, name))
+    .map(({ uid, name }) => `; run ${uid} waits for the signal "${name}": add what is sent to the script's \`signals\``)
+    .join("");
+}
+
 /**
  * What the unfinished runs of a store wait for.
  *
  * @param quiet - by run, its last entry when nothing was due: it is not read again before it has moved
  */
-export async function signalsDue(store: EventStore, quiet = new Map<Uid, number>()): Promise<readonly Waits[]> {
+async function signalsDue(store: EventStore, quiet = new Map<Uid, number>()): Promise<readonly Waits[]> {
   const all: Waits[] = [];
   for (const { uid, head, owner, outcome, aside } of (await store.runs({ tenant: "local", limit: 500 })).items) {
     if (outcome !== null || aside !== null || quiet.get(uid) === head) continue;

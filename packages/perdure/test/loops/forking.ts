@@ -158,7 +158,7 @@ export class ForkedLoops {
     const headers = { "content-type": "application/json" };
     const messages = [{ id: "u", role: "user", content: "go" }, ...results];
     const body = { ...request, messages, tools: client.tools, context: [], state: {} };
-    await this.#signalling(this.#ask("/agents/random", { method: "POST", headers, body: JSON.stringify(body) }));
+    await this.#signaller.during(this.#ask("/agents/random", { method: "POST", headers, body: JSON.stringify(body) }));
   }
 
   /** What the front end's tools return that a run waits for. */
@@ -181,7 +181,7 @@ export class ForkedLoops {
     let held = newTranscript();
     for (let tries = 0; tries < 200; tries++) {
       // The stream ends when its leg does, or with its server.
-      held = await this.#signalling(this.#read(thread, held));
+      held = await this.#signaller.during(this.#read(thread, held));
       const run = (await (await this.#store()).runs({ tenant: "local", thread, limit: 1 })).items[0];
       if (run === undefined) throw new Error(`thread ${thread} has no run`);
       if (run.aside !== null) throw new Error(run.aside);
@@ -199,20 +199,6 @@ export class ForkedLoops {
       await new Promise((resolve) => setImmediate(resolve));
     }
     throw new Error(`thread ${thread} does not end: ${this.reported.map(String).join("; ")}`);
-  }
-
-  /** Sends what the code waits for meanwhile. */
-  async #signalling<T>(work: Promise<T>): Promise<T> {
-    let isDone = false;
-    const end = (): void => {
-      isDone = true;
-    };
-    work.then(end, end);
-    while (!isDone) {
-      await this.#signaller.pass();
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    return await work;
   }
 
   async #gone(run: Run, held: HeldByClient): Promise<Gone> {

@@ -180,6 +180,7 @@ describe("a fork with another of its agent's models", () => {
   it("is known when the agent is defined: what is wrong with it, and that a budget in money lacks its price", () => {
     expect(() => sayer({ models: { terse: {} } })).toThrow(/models\.terse of agent "sayer"/);
     expect(() => sayer({ models: { "": speaker("x") } })).toThrow(/has a model named ""/);
+    expect(() => sayer({ models: { "openai/gpt-5.1": speaker("x") } })).not.toThrow();
     const pricing = { "own/own": { input: 1, output: 1 } };
     const priced = (models: object) => sayer({ model: named("own"), models, budget: { usd: 1 }, pricing });
     const named = (id: string) => ({ ...speaker(id), provider: id, modelId: id });
