@@ -2,7 +2,7 @@ import { statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { agent, tool } from "perdure";
+import { type Agent, agent, tool } from "perdure";
 import { scriptedModel } from "perdure/testing";
 import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
@@ -30,16 +30,15 @@ interface Turn {
   readonly file: number;
 }
 
-/** 100 turns of one thread, each 100 bytes from the user and 1 KB from the model. */
-async function conversation(): Promise<readonly Turn[]> {
+/** A server of one agent over a new file. */
+async function serverOf(served: Agent) {
   const folder = await mkdtemp(join(tmpdir(), "perdure-growth-"));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const file = join(folder, "store.db");
-  const talker = agent({ name: "talker", model: scriptedModel(() => ({ text: ANSWER })) });
   let time = Date.now();
   const engine = new Engine({
     store: sqlite(file),
-    agents: new Map([["talker", talker]]),
+    agents: new Map([[served.name, served]]),
     report: (error) => console.error(error),
     // By this clock deltas are far enough apart to be a frame each.
     now: () => (time += 30),
@@ -47,7 +46,13 @@ async function conversation(): Promise<readonly Turn[]> {
   onTestFinished(() => engine.close());
   const stopping = new AbortController();
   onTestFinished(() => stopping.abort());
-  const streams = new Streams(engine, stopping.signal);
+  return { file, engine, streams: new Streams(engine, stopping.signal) };
+}
+
+/** 100 turns of one thread, each 100 bytes from the user and 1 KB from the model. */
+async function conversation(): Promise<readonly Turn[]> {
+  const talker = agent({ name: "talker", model: scriptedModel(() => ({ text: ANSWER })) });
+  const { file, engine, streams } = await serverOf(talker);
   const Driver = await loadDriver();
   const turns: Turn[] = [];
   const messages: Message[] = [];
@@ -129,9 +134,6 @@ test.each([
 ])(
   "after pruning a thread takes at most 1.3 times its messages, inputs and outputs, and its file gets no larger by the next turns: %s",
   async (_, approval) => {
-    const folder = await mkdtemp(join(tmpdir(), "perdure-growth-"));
-    onTestFinished(() => rm(folder, { recursive: true, force: true }));
-    const file = join(folder, "store.db");
     const search = tool({
       name: "search",
       description: "Searches.",
@@ -153,17 +155,7 @@ test.each([
           : { text: words(`answer to ${of}`) };
       }),
     });
-    let time = Date.now();
-    const engine = new Engine({
-      store: sqlite(file),
-      agents: new Map([["searcher", searcher]]),
-      report: (error) => console.error(error),
-      now: () => (time += 30),
-    });
-    onTestFinished(() => engine.close());
-    const stopping = new AbortController();
-    onTestFinished(() => stopping.abort());
-    const streams = new Streams(engine, stopping.signal);
+    const { file, engine, streams } = await serverOf(searcher);
     let turn = 0;
     const run = async (): Promise<void> => {
       turn += 1;
